@@ -1,0 +1,13 @@
+"""dreamrsi: replay exploration policies on recorded discovery runs, and see where the replay is blind."""
+
+from dreamrsi import policies
+from dreamrsi.errors import IllegalBatch, PolicyError, RecordError, UserError
+from dreamrsi.record import Attempt, Header, Root
+from dreamrsi.replay import Episode, replay, replay_all
+from dreamrsi.tree import OPEN, Branch, Prefix, Tree
+
+__version__ = "0.1.0"
+__all__ = [
+    "OPEN", "Attempt", "Branch", "Episode", "Header", "IllegalBatch", "PolicyError", "Prefix", "RecordError", "Root",
+    "Tree", "UserError", "policies", "replay", "replay_all",
+]

@@ -1,0 +1,236 @@
+"""A policy walks a recorded tree. Attempts are revealed, never created (paper, section 3)."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from dreamrsi.errors import IllegalBatch, PolicyError, UserError
+from dreamrsi.policies import Policy
+from dreamrsi.tree import OPEN, Branch, Prefix, Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """What one replay or live run did.
+
+    Attributes
+    ----------
+    policy, tree : their names.
+    picks : the batches, one tuple of picks a round.
+    reveals : the branch of every attempt revealed, in order.
+    best : the best score revealed, the root's included; -inf if there is none, or if the policy failed.
+    reason : why it ended: ``stopped`` (empty batch), ``rounds`` (the limit), ``complete`` (all revealed) or ``failed``.
+    error : what the policy did wrong, if it failed.
+    """
+
+    policy: str
+    tree: str
+    picks: tuple[tuple[int, ...], ...]
+    reveals: Sequence[int]
+    best: float
+    reason: str
+    error: str | None = None
+
+    @property
+    def attempts(self) -> int:
+        """N of Eq. 1: the attempts revealed."""
+        return len(self.reveals)
+
+    @property
+    def rounds(self) -> int:
+        """k of Eq. 1: the non-empty batches."""
+        return len(self.picks)
+
+    @property
+    def order(self) -> tuple[tuple[int, int], ...]:
+        """The attempts in the order they were revealed, as (branch, attempt)."""
+        places: dict[int, count[int]] = {}
+        return tuple((branch, next(places.setdefault(branch, count()))) for branch in self.reveals)
+
+    @property
+    def opened(self) -> int:
+        """Branches opened."""
+        return len(set(self.reveals))
+
+
+def replay(
+    policy: Policy,
+    tree: Tree,
+    width: int = 8,
+    max_rounds: int | None = None,
+    *,
+    max_opens_per_round: int | None = None,
+) -> Episode:
+    """Let a policy walk a tree that sees only what it has revealed.
+
+    Parameters
+    ----------
+    policy : started afresh with ``policy.start(width)``.
+    tree : stays as it is.
+    width : W, the most picks a batch may hold.
+    max_rounds : K2; the number of recorded attempts if None.
+    max_opens_per_round : OPENs of a batch that count; further ones reveal nothing. 1 is the literal reading of
+        the paper's A(T), a set that holds one root.
+
+    Raises
+    ------
+    IllegalBatch
+        The policy picked what may not be picked.
+    PolicyError
+        The policy raised.
+    """
+    if width < 1:
+        raise UserError(f"width is {width}; a batch needs room for at least one pick")
+    limit = len(tree) if max_rounds is None else max_rounds
+    prefix = Prefix(tree.world, width)
+    name = policy.name
+    picks: list[tuple[int, ...]] = []
+    reveals: list[int] = []
+    reason = "complete"
+    total = len(tree)
+    try:
+        policy.start(width)
+    except Exception as error:
+        raise _raised(name, 0, error) from error
+    choose = policy.choose
+    while len(reveals) < total:
+        if len(picks) >= limit:
+            reason = "rounds"
+            break
+        try:
+            batch = choose(prefix)
+        except Exception as error:
+            raise _raised(name, len(picks), error) from error
+        batch = check_batch(name, prefix, batch)
+        if not batch:
+            reason = "stopped"
+            break
+        picks.append(batch)
+        reveal(prefix, batch, reveals, max_opens_per_round)
+    return Episode(name, tree.name, tuple(picks), reveals, prefix.best, reason)
+
+
+def check_batch(policy: str, prefix: Prefix, batch: Sequence[int]) -> tuple[int, ...]:
+    """Return the batch as a tuple of plain integers.
+
+    Raises
+    ------
+    IllegalBatch
+        Not a list or tuple of integers, more than W picks, an unknown branch, one ended by the cap, or one picked twice.
+    """
+    round_ = prefix.round
+    if not isinstance(batch, (list, tuple)):
+        raise IllegalBatch(f"policy {policy}, round {round_}: returned {type(batch).__name__}; return a list of picks, empty to stop")
+    if len(batch) > prefix.width:
+        raise IllegalBatch(f"policy {policy}, round {round_}: {len(batch)} picks; the width allows {prefix.width}")
+    branches = prefix.branches
+    opened = len(branches)
+    steps = prefix._world.header.steps
+    for place, pick in enumerate(batch):
+        if type(pick) is not int:
+            try:
+                pick = operator.index(pick if not isinstance(pick, bool) else None)
+            except TypeError:
+                raise _illegal(policy, round_, place, f"{pick!r} is not a branch number") from None
+        if pick == OPEN:
+            continue
+        if not 0 <= pick < opened:
+            raise _illegal(policy, round_, place, f"branch {pick} is not open; {opened} are, counted from 0")
+        branch = branches[pick]
+        if branch._n == steps:
+            raise _illegal(policy, round_, place, f"branch {pick} has ended, it has all {steps} attempts that the cap allows")
+        if branch._picked == round_:
+            raise _illegal(policy, round_, place, f"branch {pick} is picked twice in one batch")
+        branch._picked = round_
+    return tuple(map(int, batch))
+
+
+def _illegal(policy: str, round_: int, place: int, problem: str) -> IllegalBatch:
+    return IllegalBatch(f"policy {policy}, round {round_}, pick {place}: {problem}")
+
+
+def reveal(prefix: Prefix, batch: tuple[int, ...], reveals: list[int], max_opens: int | None = None) -> None:
+    """Show the recorded outcome of one checked batch; append the recorded branch of every attempt shown to ``reveals``."""
+    world = prefix._world
+    steps = world.header.steps
+    children = world.children
+    branches: list[Branch] = prefix.branches  # type: ignore[assignment]  # a list here, a Sequence to policies
+    opens = 0
+    for pick in batch:
+        if pick >= 0:
+            branch = branches[pick]
+            n = branch._n
+            if n == len(branch._chain.scores):
+                branch._ended = True
+                continue
+            branch._n = n + 1
+            if n + 1 == steps:
+                branch._ended = True
+        else:
+            opens += 1
+            opened = _open(prefix, branches, steps) if max_opens is None or opens <= max_opens else None
+            if opened is None:
+                prefix._open_failed = len(reveals)
+                continue
+            branch, n = opened, 0
+        reveals.append(branch._recorded)
+        score = branch._chain.scores[n]
+        if score > prefix.best:
+            prefix.best = score
+        if children:
+            for child in children.get((branch._recorded, n), ()):
+                heapq.heappush(prefix._available, child)
+    prefix._revealed = len(reveals)
+    prefix.round += 1
+
+
+def _open(prefix: Prefix, branches: list[Branch], steps: int | None) -> Branch | None:
+    """Open the earliest-created unopened branch whose origin is revealed; None if there is none."""
+    world = prefix._world
+    roots, available = world.roots, prefix._available
+    if prefix._next < len(roots) and not (available and available[0] < roots[prefix._next]):
+        recorded = roots[prefix._next]
+        prefix._next += 1
+    elif available:
+        recorded = heapq.heappop(available)
+    else:
+        return None
+    chain = world.chains[recorded]
+    origin = chain.origin
+    if origin is not None:
+        origin = (next(b.number for b in branches if b._recorded == origin[0]), origin[1])
+    branch = Branch(len(branches), recorded, chain, origin, steps == 1)
+    branches.append(branch)
+    return branch
+
+
+def failed(policy: str, tree: str, error: PolicyError) -> Episode:
+    """The episode of a policy that broke its contract: it revealed nothing and scores -inf."""
+    return Episode(policy, tree, (), (), -math.inf, "failed", str(error))
+
+
+def replay_all(policies: Iterable[Policy], trees: Sequence[Tree], width: int = 8, max_rounds: int | None = None) -> dict[str, list[Episode]]:
+    """Replay every policy on every tree: policy name -> one episode a tree.
+
+    A policy that fails on a tree gets a failed episode there, and the others go on.
+    """
+    episodes: dict[str, list[Episode]] = {}
+    for policy in policies:
+        if policy.name in episodes:
+            raise UserError(f"two policies are named {policy.name}; give each its own name")
+        row = episodes[policy.name] = []
+        for tree in trees:
+            try:
+                row.append(replay(policy, tree, width, max_rounds))
+            except PolicyError as error:
+                row.append(failed(policy.name, tree.name, error))
+    return episodes
+
+
+def _raised(name: str, round_: int, error: Exception) -> PolicyError:
+    return PolicyError(f"policy {name}, round {round_}: raised {type(error).__name__}: {error}")

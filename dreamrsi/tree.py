@@ -1,0 +1,328 @@
+"""The tree of one run, and the prefix of it that a policy may see."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+
+from dreamrsi.errors import RecordError
+from dreamrsi.record import (
+    Attempt,
+    Batch,
+    Header,
+    Record,
+    TornRecordWarning,
+    encode_lines,
+    read_record,
+    write_whole,
+)
+
+OPEN = -1
+"""The pick that starts the next branch; every other pick is the number of a branch to extend."""
+
+_NOTHING = -math.inf  # the score of a failed attempt wherever scores are compared
+
+
+class Chain:
+    """One branch as the replay reads it: a list of scores and what follows from each of its beginnings.
+
+    ``tops[i]`` and ``stalls[i]`` are the best score, and the attempts since it was reached, after attempt ``i``.
+    They are stored once so that a policy's question costs one look-up however long the branch is.
+    """
+
+    __slots__ = ("origin", "scores", "stalls", "statuses", "tag", "tops")
+
+    def __init__(self, tag: str | None = None, origin: tuple[int, int] | None = None) -> None:
+        self.tag = tag
+        self.origin = origin
+        self.scores: list[float] = []
+        self.statuses: list[str] = []
+        self.tops: list[float] = []
+        self.stalls: list[int] = []
+
+    def append(self, score: float | None, status: str) -> None:
+        """Add the outcome of the branch's next attempt."""
+        value = _NOTHING if score is None else score
+        top = self.tops[-1] if self.tops else _NOTHING
+        improved = value > top
+        self.scores.append(value)
+        self.statuses.append(status)
+        self.tops.append(value if improved else top)
+        self.stalls.append(0 if improved else (self.stalls[-1] if self.stalls else 0) + 1)
+
+
+class World:
+    """A tree as the replay walks it, or as a live run makes it grow.
+
+    ``roots`` are the branches that start at the root, ``children`` the branches that fork from an attempt.
+    """
+
+    __slots__ = ("chains", "children", "header", "roots")
+
+    def __init__(self, header: Header) -> None:
+        self.header = header
+        self.chains: list[Chain] = []
+        self.roots: list[int] = []
+        self.children: dict[tuple[int, int], list[int]] = {}
+
+    def add(self, branch: int, attempt: Attempt) -> None:
+        """Add an attempt at the end of a branch; the first one creates the branch."""
+        if branch == len(self.chains):
+            self.chains.append(Chain(attempt.tag, attempt.origin))
+            forks = self.roots if attempt.origin is None else self.children.setdefault(attempt.origin, [])
+            forks.append(branch)
+        self.chains[branch].append(attempt.score, attempt.status)
+
+
+class Branch:
+    """What a policy may see of one opened branch. Read-only; always shows the present state of the prefix.
+
+    ``number`` is its place in the order in which this episode opened branches, and the pick that extends it.
+    """
+
+    __slots__ = ("_chain", "_ended", "_n", "_picked", "_recorded", "number", "origin")
+
+    def __init__(self, number: int, recorded: int, chain: Chain, origin: tuple[int, int] | None, ended: bool) -> None:
+        self.number = number
+        self.origin = origin  # the (branch, attempt) it forked from, in this episode's numbers; None for the root
+        self._recorded = recorded  # its number in the record
+        self._chain = chain
+        self._n = 1
+        self._ended = ended
+        self._picked = -1  # the last round that picked this branch
+
+    @property
+    def attempts(self) -> int:
+        """Attempts revealed so far."""
+        return self._n
+
+    @property
+    def ended(self) -> bool:
+        """Nothing more can come: the cap is reached, or a pick has revealed nothing."""
+        return self._ended
+
+    @property
+    def best(self) -> float:
+        """The best score so far; -inf while nothing was scored."""
+        return self._chain.tops[self._n - 1]
+
+    @property
+    def last(self) -> float:
+        """The score of the leaf; -inf if that attempt failed."""
+        return self._chain.scores[self._n - 1]
+
+    @property
+    def status(self) -> str:
+        """The status of the leaf."""
+        return self._chain.statuses[self._n - 1]
+
+    @property
+    def stalled(self) -> int:
+        """Attempts in a row, up to the leaf, that did not improve on the branch's best."""
+        return self._chain.stalls[self._n - 1]
+
+    @property
+    def scores(self) -> tuple[float, ...]:
+        """All scores so far, -inf for a failed attempt."""
+        return tuple(self._chain.scores[: self._n])
+
+    @property
+    def tag(self) -> str | None:
+        """The tag of the first attempt."""
+        return self._chain.tag
+
+    def __repr__(self) -> str:
+        return f"<branch {self.number}: {self._n} attempts, best {self.best:g}, last {self.last:g}{', ended' if self._ended else ''}>"
+
+
+class Prefix:
+    """The part of a tree revealed so far: all that a policy may see. Costs nothing to hand out.
+
+    Attributes
+    ----------
+    width : the most picks a batch may hold.
+    round : rounds finished; 0 at the first choice.
+    root : the root's score, None if it has none.
+    best : the best score so far, the root's included; -inf while there is none.
+    branches : the opened branches in the order they were opened; a branch's place is its number.
+    advice : the tag that guidance recommended before the run, or None.
+    """
+
+    __slots__ = ("_available", "_cap", "_next", "_open_failed", "_revealed", "_world", "advice", "best", "branches", "root", "round", "width")
+
+    def __init__(self, world: World, width: int) -> None:
+        header = world.header
+        self.width = width
+        self.round = 0
+        self.root = header.root.score
+        self.best = _NOTHING if self.root is None else self.root
+        self.advice = header.recommended
+        self.branches: Sequence[Branch] = []
+        self._cap = math.inf if header.branches is None else header.branches
+        self._world = world
+        self._next = 0  # how many of the world's roots are opened
+        self._available: list[int] = []  # a heap: unopened branches that fork from what is revealed
+        self._open_failed = -1  # attempts revealed when an OPEN last revealed nothing
+        self._revealed = 0
+
+    @property
+    def can_open(self) -> bool:
+        """False once the cap is reached or an OPEN has revealed nothing.
+
+        Where branches fork, an OPEN that found nothing may find something after the next reveal, so it may be
+        tried again then.
+        """
+        if len(self.branches) >= self._cap:
+            return False
+        return self._open_failed < 0 or (bool(self._world.children) and self._revealed > self._open_failed)
+
+    @property
+    def attempts(self) -> int:
+        """Attempts revealed so far."""
+        return self._revealed
+
+    def __repr__(self) -> str:
+        return f"<prefix: round {self.round}, {len(self.branches)} branches, {self._revealed} attempts>"
+
+
+class Tree:
+    """The record of one run.
+
+    Attributes
+    ----------
+    header : caps, task, origin of the record.
+    attempts : every attempt in the order of ``seq``.
+    branches : one list of attempts a branch, in the order the branches were opened.
+    batches : the picks of every round as a live run recorded them; empty in other records.
+    name : where it came from, for messages.
+
+    Raises
+    ------
+    RecordError
+        The attempts do not form a tree: a duplicate, a gap in a branch, an origin that does not exist or comes later,
+        a cap exceeded, a ``seq`` used twice.
+    """
+
+    def __init__(
+        self,
+        header: Header,
+        attempts: Iterable[Attempt],
+        batches: Iterable[Batch] = (),
+        name: str = "tree",
+        lines: Sequence[int] | None = None,
+    ) -> None:
+        self.header = header
+        self.name = name
+        given = list(attempts)
+        where = {id(a): n for a, n in zip(given, lines, strict=True)} if lines is not None else {}
+        self.attempts = sorted(given, key=lambda attempt: attempt.seq)
+        self.batches = tuple(sorted(batches, key=lambda batch: batch.round))
+        self.branches = _grow(self, where)
+        self.world = World(header)
+        for attempt in self.attempts:
+            self.world.add(attempt.branch, attempt)
+
+    @property
+    def best(self) -> float:
+        """The best recorded score, the root's included; -inf if nothing was scored."""
+        top = max((chain.tops[-1] for chain in self.world.chains), default=_NOTHING)
+        return top if self.root is None else max(top, self.root)
+
+    @property
+    def best_attempt(self) -> Attempt | None:
+        """The earliest attempt with the best score; None if no attempt was scored."""
+        scored = [attempt for attempt in self.attempts if attempt.score is not None]
+        return max(scored, key=lambda attempt: (attempt.score, -attempt.seq), default=None)
+
+    @property
+    def root(self) -> float | None:
+        """The root's score."""
+        return self.header.root.score
+
+    @property
+    def picks(self) -> tuple[tuple[int, ...], ...]:
+        """The recorded batches, pick for pick; empty where the record has none."""
+        return tuple(batch.picks for batch in self.batches)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Tree:
+        """Read a tree from a JSON Lines file.
+
+        The attempts of a batch that was cut off are left out with a warning: the rest is a tree of whole rounds.
+
+        Raises
+        ------
+        RecordError
+            Names file, line and field of the first flaw.
+        """
+        record = whole_rounds(read_record(path), str(path))
+        return cls(record.header, record.attempts, record.batches, str(path), record.lines)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the tree; the file is there whole or not at all."""
+        write_whole(path, encode_lines(self.header, self.attempts, self.batches))
+
+    def __len__(self) -> int:
+        return len(self.attempts)
+
+    def __iter__(self) -> Iterator[Attempt]:
+        return iter(self.attempts)
+
+    def __repr__(self) -> str:
+        return f"<tree {self.name}: {self.header.task}, {len(self.branches)} branches, {len(self)} attempts, best {self.best:g}>"
+
+
+def whole_rounds(record: Record, name: str) -> Record:
+    """Leave out a last batch whose attempts are not all there, as after a crash; with a warning."""
+    if not record.batches:
+        return record
+    last = max(record.batches, key=lambda batch: batch.round)
+    there = sum(attempt.round == last.round for attempt in record.attempts)
+    if there >= last.attempts:
+        return record
+    warnings.warn(
+        f"{name}: round {last.round} was cut off with {there} of {last.attempts} attempts; it was left out. Resume the run to finish it",
+        TornRecordWarning,
+        stacklevel=3,
+    )
+    kept = [(a, n) for a, n in zip(record.attempts, record.lines, strict=True) if a.round != last.round]
+    batches = [batch for batch in record.batches if batch is not last]
+    return Record(record.header, [a for a, _ in kept], batches, [n for _, n in kept], record.size)
+
+
+def _grow(tree: Tree, where: dict[int, int]) -> list[list[Attempt]]:
+    """Sort the attempts into branches and check that they form a tree."""
+
+    def flaw(attempt: Attempt, field: str, problem: str) -> RecordError:
+        line = f", line {where[id(attempt)]}" if id(attempt) in where else ""
+        return RecordError(f"{tree.name}{line}, branch {attempt.branch}, attempt {attempt.attempt}: {problem} - at `$.{field}`")
+
+    branches: list[list[Attempt]] = []
+    for place, attempt in enumerate(tree.attempts):
+        if place and attempt.seq == tree.attempts[place - 1].seq:
+            raise flaw(attempt, "seq", f"seq {attempt.seq} is used twice")
+        if attempt.branch > len(branches):
+            raise flaw(attempt, "branch", f"branches are numbered in the order they were opened; {len(branches)} comes next")
+        if attempt.branch == len(branches):
+            branches.append([])
+        branch = branches[attempt.branch]
+        if attempt.attempt < len(branch):
+            raise flaw(attempt, "attempt", "is recorded twice")
+        if attempt.attempt > len(branch):
+            raise flaw(attempt, "attempt", f"its parent, attempt {attempt.attempt - 1}, is not recorded before it")
+        if attempt.origin is not None:
+            source, index = attempt.origin
+            if attempt.attempt > 0:
+                raise flaw(attempt, "origin", "only the first attempt of a branch has an origin")
+            if source >= attempt.branch or index >= len(branches[source]):
+                raise flaw(attempt, "origin", f"the origin, branch {source} attempt {index}, is not recorded before it")
+        branch.append(attempt)
+    header = tree.header
+    if header.branches is not None and len(branches) > header.branches:
+        raise RecordError(f"{tree.name}: has {len(branches)} branches, but the header caps them at {header.branches} - at `$.branches`")
+    for number, branch in enumerate(branches):
+        if header.steps is not None and len(branch) > header.steps:
+            raise RecordError(f"{tree.name}: branch {number} has {len(branch)} attempts, but the header caps them at {header.steps} - at `$.steps`")
+    return branches
