@@ -8,6 +8,19 @@ from dreamrsi.tree import OPEN, Branch, Prefix, Tree
 
 __version__ = "0.1.0"
 __all__ = [
-    "OPEN", "Attempt", "Branch", "Episode", "Header", "IllegalBatch", "PolicyError", "Prefix", "RecordError", "Root",
-    "Tree", "UserError", "policies", "replay", "replay_all",
+    "OPEN",
+    "Attempt",
+    "Branch",
+    "Episode",
+    "Header",
+    "IllegalBatch",
+    "PolicyError",
+    "Prefix",
+    "RecordError",
+    "Root",
+    "Tree",
+    "UserError",
+    "policies",
+    "replay",
+    "replay_all",
 ]

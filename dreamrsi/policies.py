@@ -8,6 +8,7 @@ appendix B.2; random is the floor. The exact rules of :class:`Adaptive` and :cla
 from __future__ import annotations
 
 import inspect
+import math
 import random
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -106,7 +107,10 @@ class EarlyStop(_Builtin):
 
 
 class GreedyBest(_Builtin):
-    """After the bootstrap extend the single best live leaf, one a round; open the next branch only when none is live."""
+    """After the bootstrap extend the single best live leaf, one a round.
+
+    The next branch is opened only when no leaf is live.
+    """
 
     def __init__(self, bootstrap: int | None = None) -> None:
         super().__init__(bootstrap=_positive("bootstrap", bootstrap))
@@ -133,6 +137,7 @@ class Adaptive(_Builtin):
         """Begin a fresh episode."""
         super().start(width)
         self._now = width
+        self._best = -math.inf
 
     def choose(self, prefix: Prefix) -> list[int]:
         """Set the width by the last round, then take the best leaves."""
@@ -147,7 +152,10 @@ class Adaptive(_Builtin):
 
 
 class SemanticGuidance(_Builtin):
-    """Bootstrap W branches, then extend only those whose first attempt carries the recommended tag; stop when they end."""
+    """Bootstrap W branches, then extend only those whose first attempt carries the recommended tag.
+
+    Stops when they are exhausted.
+    """
 
     def choose(self, prefix: Prefix) -> list[int]:
         """Extend the advised branches."""

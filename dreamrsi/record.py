@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, BinaryIO, Literal
 
 import msgspec
 
@@ -155,7 +155,9 @@ def _read(name: str, file: Iterable[bytes]) -> Record:
 def _header(line: bytes) -> Header:
     header = _decode_header(line)
     if header.format != FORMAT:
-        raise msgspec.ValidationError(f"format {header.format!r} is not {FORMAT!r}, the one this version reads - at `$.format`")
+        raise msgspec.ValidationError(
+            f"format {header.format!r} is not {FORMAT!r}, the one this version reads - at `$.format`"
+        )
     return header
 
 
@@ -168,7 +170,9 @@ def _append(line: bytes, attempts: list[Attempt], batches: list[Batch]) -> None:
         batches.append(_decode_batch(line))
         return
     if (attempt.score is None) is (attempt.status == "ok"):
-        problem = "an attempt that is ok needs a score" if attempt.score is None else "only an attempt that is ok has a score"
+        problem = (
+            "an attempt that is ok needs a score" if attempt.score is None else "only an attempt that is ok has a score"
+        )
         raise msgspec.ValidationError(f"{problem}; status is {attempt.status!r} - at `$.score`")
     attempts.append(attempt)
 
@@ -197,7 +201,9 @@ def write_whole(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> None:
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise UserError(f"{path}: cannot be written ({error.strerror}); choose a folder that exists and is writable") from error
+        raise UserError(
+            f"{path}: cannot be written ({error.strerror}); choose a folder that exists and is writable"
+        ) from error
 
 
 class RecordWriter:
@@ -209,7 +215,7 @@ class RecordWriter:
 
     def __init__(self, path: str | os.PathLike[str], header: Header) -> None:
         try:
-            self._file = open(path, "xb")
+            self._file: BinaryIO = open(path, "xb")
         except FileExistsError as error:
             raise UserError(f"{path}: exists already; resume it or choose another folder") from error
         except OSError as error:

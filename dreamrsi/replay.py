@@ -121,11 +121,13 @@ def check_batch(policy: str, prefix: Prefix, batch: Sequence[int]) -> tuple[int,
     Raises
     ------
     IllegalBatch
-        Not a list or tuple of integers, more than W picks, an unknown branch, one ended by the cap, or one picked twice.
+        Not a list or tuple of integers; too many picks; an unknown branch, one ended by the cap, or one picked twice.
     """
     round_ = prefix.round
     if not isinstance(batch, (list, tuple)):
-        raise IllegalBatch(f"policy {policy}, round {round_}: returned {type(batch).__name__}; return a list of picks, empty to stop")
+        raise IllegalBatch(
+            f"policy {policy}, round {round_}: returned {type(batch).__name__}; return a list of picks, empty to stop"
+        )
     if len(batch) > prefix.width:
         raise IllegalBatch(f"policy {policy}, round {round_}: {len(batch)} picks; the width allows {prefix.width}")
     branches = prefix.branches
@@ -133,17 +135,18 @@ def check_batch(policy: str, prefix: Prefix, batch: Sequence[int]) -> tuple[int,
     steps = prefix._world.header.steps
     for place, pick in enumerate(batch):
         if type(pick) is not int:
-            try:
-                pick = operator.index(pick if not isinstance(pick, bool) else None)
-            except TypeError:
-                raise _illegal(policy, round_, place, f"{pick!r} is not a branch number") from None
+            if isinstance(pick, bool) or not hasattr(pick, "__index__"):
+                raise _illegal(policy, round_, place, f"{pick!r} is not a branch number")
+            pick = operator.index(pick)
         if pick == OPEN:
             continue
         if not 0 <= pick < opened:
             raise _illegal(policy, round_, place, f"branch {pick} is not open; {opened} are, counted from 0")
         branch = branches[pick]
         if branch._n == steps:
-            raise _illegal(policy, round_, place, f"branch {pick} has ended, it has all {steps} attempts that the cap allows")
+            raise _illegal(
+                policy, round_, place, f"branch {pick} has ended, it has all {steps} attempts that the cap allows"
+            )
         if branch._picked == round_:
             raise _illegal(policy, round_, place, f"branch {pick} is picked twice in one batch")
         branch._picked = round_
@@ -155,7 +158,7 @@ def _illegal(policy: str, round_: int, place: int, problem: str) -> IllegalBatch
 
 
 def reveal(prefix: Prefix, batch: tuple[int, ...], reveals: list[int], max_opens: int | None = None) -> None:
-    """Show the recorded outcome of one checked batch; append the recorded branch of every attempt shown to ``reveals``."""
+    """Show the recorded outcome of a checked batch; ``reveals`` gets the recorded branch of every attempt shown."""
     world = prefix._world
     steps = world.header.steps
     children = world.children
@@ -214,7 +217,9 @@ def failed(policy: str, tree: str, error: PolicyError) -> Episode:
     return Episode(policy, tree, (), (), -math.inf, "failed", str(error))
 
 
-def replay_all(policies: Iterable[Policy], trees: Sequence[Tree], width: int = 8, max_rounds: int | None = None) -> dict[str, list[Episode]]:
+def replay_all(
+    policies: Iterable[Policy], trees: Sequence[Tree], width: int = 8, max_rounds: int | None = None
+) -> dict[str, list[Episode]]:
     """Replay every policy on every tree: policy name -> one episode a tree.
 
     A policy that fails on a tree gets a failed episode there, and the others go on.

@@ -134,7 +134,8 @@ class Branch:
         return self._chain.tag
 
     def __repr__(self) -> str:
-        return f"<branch {self.number}: {self._n} attempts, best {self.best:g}, last {self.last:g}{', ended' if self._ended else ''}>"
+        ended = ", ended" if self._ended else ""
+        return f"<branch {self.number}: {self._n} attempts, best {self.best:g}, last {self.last:g}{ended}>"
 
 
 class Prefix:
@@ -150,7 +151,20 @@ class Prefix:
     advice : the tag that guidance recommended before the run, or None.
     """
 
-    __slots__ = ("_available", "_cap", "_next", "_open_failed", "_revealed", "_world", "advice", "best", "branches", "root", "round", "width")
+    __slots__ = (
+        "_available",
+        "_cap",
+        "_next",
+        "_open_failed",
+        "_revealed",
+        "_world",
+        "advice",
+        "best",
+        "branches",
+        "root",
+        "round",
+        "width",
+    )
 
     def __init__(self, world: World, width: int) -> None:
         header = world.header
@@ -271,7 +285,8 @@ class Tree:
         return iter(self.attempts)
 
     def __repr__(self) -> str:
-        return f"<tree {self.name}: {self.header.task}, {len(self.branches)} branches, {len(self)} attempts, best {self.best:g}>"
+        size = f"{len(self.branches)} branches, {len(self)} attempts"
+        return f"<tree {self.name}: {self.header.task}, {size}, best {self.best:g}>"
 
 
 def whole_rounds(record: Record, name: str) -> Record:
@@ -283,7 +298,8 @@ def whole_rounds(record: Record, name: str) -> Record:
     if there >= last.attempts:
         return record
     warnings.warn(
-        f"{name}: round {last.round} was cut off with {there} of {last.attempts} attempts; it was left out. Resume the run to finish it",
+        f"{name}: round {last.round} was cut off with {there} of {last.attempts} attempts and was left out; "
+        "resume the run to finish it",
         TornRecordWarning,
         stacklevel=3,
     )
@@ -297,14 +313,18 @@ def _grow(tree: Tree, where: dict[int, int]) -> list[list[Attempt]]:
 
     def flaw(attempt: Attempt, field: str, problem: str) -> RecordError:
         line = f", line {where[id(attempt)]}" if id(attempt) in where else ""
-        return RecordError(f"{tree.name}{line}, branch {attempt.branch}, attempt {attempt.attempt}: {problem} - at `$.{field}`")
+        return RecordError(
+            f"{tree.name}{line}, branch {attempt.branch}, attempt {attempt.attempt}: {problem} - at `$.{field}`"
+        )
 
     branches: list[list[Attempt]] = []
     for place, attempt in enumerate(tree.attempts):
         if place and attempt.seq == tree.attempts[place - 1].seq:
             raise flaw(attempt, "seq", f"seq {attempt.seq} is used twice")
         if attempt.branch > len(branches):
-            raise flaw(attempt, "branch", f"branches are numbered in the order they were opened; {len(branches)} comes next")
+            raise flaw(
+                attempt, "branch", f"branches are numbered in the order they were opened; {len(branches)} comes next"
+            )
         if attempt.branch == len(branches):
             branches.append([])
         branch = branches[attempt.branch]
@@ -319,10 +339,15 @@ def _grow(tree: Tree, where: dict[int, int]) -> list[list[Attempt]]:
             if source >= attempt.branch or index >= len(branches[source]):
                 raise flaw(attempt, "origin", f"the origin, branch {source} attempt {index}, is not recorded before it")
         branch.append(attempt)
-    header = tree.header
+    _check_caps(tree.name, tree.header, branches)
+    return branches
+
+
+def _check_caps(name: str, header: Header, branches: list[list[Attempt]]) -> None:
     if header.branches is not None and len(branches) > header.branches:
-        raise RecordError(f"{tree.name}: has {len(branches)} branches, but the header caps them at {header.branches} - at `$.branches`")
+        problem = f"has {len(branches)} branches; the header caps them at {header.branches} - at `$.branches`"
+        raise RecordError(f"{name}: {problem}")
     for number, branch in enumerate(branches):
         if header.steps is not None and len(branch) > header.steps:
-            raise RecordError(f"{tree.name}: branch {number} has {len(branch)} attempts, but the header caps them at {header.steps} - at `$.steps`")
-    return branches
+            problem = f"has {len(branch)} attempts; the header caps them at {header.steps} - at `$.steps`"
+            raise RecordError(f"{name}: branch {number} {problem}")

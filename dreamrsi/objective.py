@@ -1,0 +1,201 @@
+"""From episodes to numbers: Eq. 1 of the paper, over one setting of the betas or whole arrays of them."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dreamrsi.errors import UserError
+from dreamrsi.replay import Episode
+from dreamrsi.tree import Tree
+
+Floats = NDArray[np.float64]
+
+
+def score(episode: Episode, *, beta1: float, beta2: float) -> float:
+    """Replay score V = best - beta1*N + beta2*N/max(1, k) (paper, Eq. 1).
+
+    Parameters
+    ----------
+    episode : N attempts revealed in k rounds.
+    beta1 : cost of an attempt, in units of the score.
+    beta2 : worth of an attempt more a round, in units of the score.
+
+    Returns
+    -------
+    float
+        -inf where nothing was scored or the policy failed.
+    """
+    return episode.best - beta1 * episode.attempts + beta2 * episode.attempts / max(1, episode.rounds)
+
+
+class Outcome(NamedTuple):
+    """What one policy reached on one tree.
+
+    ``quality`` is the best score revealed, ``regret`` what the best recorded score has over it, ``hit`` whether the best
+    recorded score was revealed, ``opened`` whether the branch that holds it was opened at all (True if the root holds it).
+    """
+
+    policy: str
+    tree: str
+    quality: float
+    attempts: int
+    rounds: int
+    hit: bool
+    regret: float
+    opened: bool
+
+
+def outcome(episode: Episode, tree: Tree) -> Outcome:
+    """Compare one episode with everything the tree has recorded."""
+    best = tree.best_attempt
+    at_root = best is None or best.score is None or (tree.root is not None and tree.root >= best.score)
+    opened = at_root or (best is not None and best.branch in episode.reveals)
+    hit = episode.best >= tree.best > -math.inf
+    regret = tree.best - episode.best if episode.best > -math.inf else math.inf
+    return Outcome(episode.policy, tree.name, episode.best, episode.attempts, episode.rounds, hit, regret, opened)
+
+
+def history(trees: Iterable[Tree]) -> list[Tree]:
+    """The trees that can judge a policy: those with at least one scored attempt. The others are named in a warning."""
+    kept = []
+    for tree in trees:
+        if tree.best_attempt is None:
+            warnings.warn(f"{tree.name}: no attempt has a score; the tree was left out of the history", stacklevel=2)
+        else:
+            kept.append(tree)
+    return kept
+
+
+def value(
+    episodes: Sequence[Episode],
+    *,
+    beta1: float,
+    beta2: float,
+    trees: Sequence[Tree] = (),
+    normalise: Literal["range"] | None = None,
+) -> float:
+    """A policy's value: the mean of V over the history.
+
+    Parameters
+    ----------
+    episodes : one a tree.
+    trees : the trees, in the same order; needed to normalise.
+    normalise : None takes the scores as they are, as the paper does; ``"range"`` divides those of a tree by
+        (best - root). The lowest recorded score stands in for a root that has none.
+
+    Raises
+    ------
+    UserError
+        The history is empty, or a tree's best is no better than its root.
+    """
+    if not episodes:
+        raise UserError("the history is empty; give at least one tree with a scored attempt")
+    scales = [1.0] * len(episodes) if normalise is None else [_range(tree) for tree in trees]
+    scores = [
+        episode.best / scale - beta1 * episode.attempts + beta2 * episode.attempts / max(1, episode.rounds)
+        for episode, scale in zip(episodes, scales, strict=True)
+    ]
+    return math.fsum(scores) / len(scores) if min(scores) > -math.inf else -math.inf
+
+
+def _range(tree: Tree) -> float:
+    root = tree.root
+    if root is None:
+        root = min(attempt.score for attempt in tree if attempt.score is not None)
+    if not tree.best > root:
+        raise UserError(f"{tree.name}: the best score, {tree.best:g}, is no better than the root; leave the tree out")
+    return tree.best - root
+
+
+def select(values: Mapping[str, float], current: str) -> str:
+    """The name with the highest value. On a tie the current policy stays, then the earlier one wins.
+
+    Raises
+    ------
+    UserError
+        The current policy is not among the candidates: without it a selection can be worse than none.
+    """
+    if current not in values:
+        raise UserError(f"the current policy, {current}, is not among the candidates {', '.join(values)}; score it too")
+    best = max(values.values())
+    return current if values[current] == best else next(name for name, value in values.items() if value == best)
+
+
+@dataclass(frozen=True)
+class ScoreMap:
+    """Mean V of every policy over a grid of (beta1, beta2).
+
+    Attributes
+    ----------
+    names : P policies.
+    beta1s, beta2s : the grid, B1 and B2 values.
+    values : mean V, shape (P, B1, B2).
+    """
+
+    names: tuple[str, ...]
+    beta1s: Floats
+    beta2s: Floats
+    values: Floats
+
+    @property
+    def winner(self) -> NDArray[np.int64]:
+        """The place in ``names`` of the best policy, shape (B1, B2); the earlier one on a tie."""
+        return np.argmax(self.values, axis=0)
+
+    @property
+    def margin(self) -> Floats:
+        """How far the winner is ahead of the second, shape (B1, B2); inf where there is only one policy."""
+        if len(self.names) < 2:
+            return np.full(self.values.shape[1:], np.inf)
+        ordered = np.sort(self.values, axis=0)
+        with np.errstate(invalid="ignore"):  # -inf - -inf where two policies failed
+            return np.nan_to_num(ordered[-1] - ordered[-2], nan=0.0, posinf=np.inf)
+
+    def share(self) -> dict[str, float]:
+        """The share of the grid that each policy wins."""
+        counts = np.bincount(self.winner.ravel(), minlength=len(self.names)) / self.winner.size
+        return dict(zip(self.names, counts.tolist(), strict=True))
+
+
+def score_map(episodes: Mapping[str, Sequence[Episode]], beta1s: ArrayLike, beta2s: ArrayLike) -> ScoreMap:
+    """Mean V of every policy at every (beta1, beta2), from one replay each.
+
+    V is linear in the betas, so three means a policy (best, N, N/k) are all that is needed.
+
+    Parameters
+    ----------
+    episodes : policy name -> its episodes, the same trees in the same order for every policy.
+    beta1s, beta2s : one-dimensional arrays of length B1 and B2, in units of the score.
+
+    Returns
+    -------
+    ScoreMap
+        ``values`` has shape (P, B1, B2).
+
+    Raises
+    ------
+    UserError
+        No episodes, policies with different numbers of episodes, or betas that are not finite.
+    """
+    b1, b2 = _betas("beta1s", beta1s), _betas("beta2s", beta2s)
+    if not episodes or len({len(row) for row in episodes.values()}) != 1 or not next(iter(episodes.values())):
+        raise UserError("every policy needs one episode a tree, on the same trees")
+    rows: list[list[tuple[float, float, float]]] = [
+        [(e.best, float(e.attempts), e.attempts / max(1, e.rounds)) for e in row] for row in episodes.values()
+    ]
+    best, attempts, parallel = np.asarray(rows).mean(axis=1).T[:, :, None, None]
+    return ScoreMap(tuple(episodes), b1, b2, best - b1[:, None] * attempts + b2 * parallel)
+
+
+def _betas(name: str, values: Any) -> Floats:
+    array = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    if array.ndim != 1 or not np.isfinite(array).all():
+        raise UserError(f"{name} must be a one-dimensional array of finite numbers")
+    return array
