@@ -38,8 +38,8 @@ def score(episode: Episode, *, beta1: float, beta2: float) -> float:
 class Outcome(NamedTuple):
     """What one policy reached on one tree.
 
-    ``quality`` is the best score revealed, ``regret`` what the best recorded score has over it, ``hit`` whether the best
-    recorded score was revealed, ``opened`` whether the branch that holds it was opened at all (True if the root holds it).
+    ``quality`` is the best score revealed, ``regret`` what the best recorded score has over it, ``hit`` whether
+    the best recorded score was revealed, ``opened`` whether its branch was opened at all (True if the root holds it).
     """
 
     policy: str
@@ -147,7 +147,7 @@ class ScoreMap:
     @property
     def winner(self) -> NDArray[np.int64]:
         """The place in ``names`` of the best policy, shape (B1, B2); the earlier one on a tie."""
-        return np.argmax(self.values, axis=0)
+        return np.asarray(np.argmax(self.values, axis=0))
 
     @property
     def margin(self) -> Floats:
@@ -156,7 +156,7 @@ class ScoreMap:
             return np.full(self.values.shape[1:], np.inf)
         ordered = np.sort(self.values, axis=0)
         with np.errstate(invalid="ignore"):  # -inf - -inf where two policies failed
-            return np.nan_to_num(ordered[-1] - ordered[-2], nan=0.0, posinf=np.inf)
+            return np.asarray(np.nan_to_num(ordered[-1] - ordered[-2], nan=0.0, posinf=np.inf))
 
     def share(self) -> dict[str, float]:
         """The share of the grid that each policy wins."""

@@ -38,7 +38,7 @@ _TAGS = ("tiling", "caching", "fusion", "pruning", "reordering", "vectorising", 
 
 @dataclass(frozen=True)
 class Spec:
-    """One tree of a corpus: its family and where its winner may be, as shares of the branches (0 the first, 1 the last)."""
+    """One tree of a corpus: its family, and from where to where its winner may be, as shares of the branches."""
 
     name: str
     family: Family
@@ -84,7 +84,7 @@ def corpus(
         advised = bool(rng.random() < 0.5) if mix == "free" else spec.family == "early_peak"
         first = int(spec.winners[0] * branches)
         winner = int(rng.integers(first, max(first + 1, int(spec.winners[1] * branches))))
-        provenance = {"corpus_seed": seed, "noise": noise, "creep": creep}
+        provenance: dict[str, object] = {"corpus_seed": seed, "noise": noise, "creep": creep}
         trees.append(draw(spec.family, rng, spec.name, winner, advised, branches, steps, noise, creep, provenance))
     return trees
 
@@ -117,9 +117,8 @@ def draw(
     if family not in FAMILIES:
         raise UserError(f"there is no family {family!r}; choose one of {', '.join(FAMILIES)}")
     if branches < 2 or steps < 4 or not 0 <= winner < branches:
-        raise UserError(
-            f"a synthetic tree needs 2 branches, 4 steps and a winner among its branches; got {branches}, {steps}, {winner}"
-        )
+        given = f"got {branches} branches, {steps} steps, winner {winner}"
+        raise UserError(f"a synthetic tree needs 2 branches, 4 steps and a winner among its branches; {given}")
     scores = np.empty((branches, steps))
     scores[winner] = _winner(family, steps, creep, rng)
     losers = [branch for branch in range(branches) if branch != winner]
@@ -187,8 +186,8 @@ def _losers(family: Family, losers: np.ndarray, steps: int, branches: int, rng: 
 def _rises(n: int, steps: int, total: int) -> np.ndarray:
     """How many attempts each of ``n`` losers improves: evenly spread lengths with a fixed sum.
 
-    ``total`` is that sum for 7 losers of 11 attempts. Under two strikes a loser costs its rise and two more attempts, so 19
-    makes the seven cost 33 and 27 makes them cost 41.
+    ``total`` is that sum for 7 losers of 11 attempts. Under two strikes a loser costs its rise and two more
+    attempts, so 19 makes the seven cost 33 and 27 makes them cost 41.
     """
     mean = max(1.0, total / 77 * steps)
     ideal = 1 + (2 * mean - 2) * (np.arange(n) + 0.5) / n
