@@ -1,0 +1,73 @@
+"""Where things lie, and writing them so that a reader never sees half a file."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from pathlib import Path
+
+from dreamrsi.errors import UserError
+
+PLAN = Path("notebooks") / "study.toml"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_\-]*")
+
+
+def repository_root() -> Path | None:
+    """Return the checkout that holds the notebooks: the package's own, else the one around the current folder.
+
+    None where there is neither, as after an installation from a wheel.
+    """
+    here = Path.cwd()
+    for folder in (Path(__file__).resolve().parent.parent, here, *here.parents):
+        if (folder / PLAN).is_file():
+            return folder
+    return None
+
+
+def resolve_out(out: str | Path | None) -> Path:
+    """Return the export folder as an absolute path.
+
+    ``None`` means ``runs/interactive``. A relative path counts from the checkout and not from the current folder,
+    since JupyterLab, papermill and a shell each start a notebook somewhere else.
+    """
+    return (repository_root() or Path.cwd()) / (Path("runs") / "interactive" if out is None else Path(out))
+
+
+def check_name(name: str) -> str:
+    """Return ``name`` if it can be a file name on every system and a label in LaTeX, else raise UserError."""
+    if not _NAME.fullmatch(name):
+        raise UserError(f"{name!r} cannot name an export; use letters, digits, _ and -, without a folder or an ending")
+    return name
+
+
+def atomic_write(path: Path, content: bytes | str) -> Path:
+    """Write ``content`` (text as UTF-8) beside ``path`` and rename it into place; folders are made.
+
+    Raises
+    ------
+    UserError
+        The place cannot be written to.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(temporary, 0o644)  # mkstemp gives 0600, which others could not read
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}; choose another folder") from error
+    finally:
+        if temporary is not None and os.path.exists(temporary):
+            os.unlink(temporary)
+    return path
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file as 64 hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
