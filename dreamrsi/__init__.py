@@ -2,6 +2,8 @@
 
 from dreamrsi import policies
 from dreamrsi.errors import IllegalBatch, PolicyError, RecordError, UserError
+from dreamrsi.exports import Exports
+from dreamrsi.objective import Outcome, ScoreMap, history, outcome, score, score_map, select, value
 from dreamrsi.record import Attempt, Header, Root
 from dreamrsi.replay import Episode, replay, replay_all
 from dreamrsi.tree import OPEN, Branch, Prefix, Tree
@@ -12,15 +14,24 @@ __all__ = [
     "Attempt",
     "Branch",
     "Episode",
+    "Exports",
     "Header",
     "IllegalBatch",
+    "Outcome",
     "PolicyError",
     "Prefix",
     "RecordError",
     "Root",
+    "ScoreMap",
     "Tree",
     "UserError",
+    "history",
+    "outcome",
     "policies",
     "replay",
     "replay_all",
+    "score",
+    "score_map",
+    "select",
+    "value",
 ]
