@@ -34,9 +34,13 @@ class Policy(Protocol):
 class _Builtin:
     """What the built-in policies share: the branches that are still live, and a name that says the parameters."""
 
-    def __init__(self, **parameters: object) -> None:
-        given = ",".join(f"{key}={value}" for key, value in parameters.items() if value is not None)
-        self.name = _snake(type(self).__name__) + (f":{given}" if given else "")
+    def __init__(self) -> None:
+        self.name = _snake(type(self).__name__)
+
+    def _parameters(self, **given: object) -> None:
+        """Say in the name which parameters are not the default."""
+        shown = ",".join(f"{key}={value}" for key, value in given.items() if value is not None)
+        self.name += f":{shown}" if shown else ""
 
     def start(self, width: int) -> None:
         """Begin a fresh episode."""
@@ -58,7 +62,8 @@ class ParallelRefine(_Builtin):
     """Open W branches, then extend every live one. ``width`` and ``bootstrap`` freeze it below W."""
 
     def __init__(self, width: int | None = None, bootstrap: int | None = None) -> None:
-        super().__init__(width=_positive("width", width), bootstrap=_positive("bootstrap", bootstrap))
+        super().__init__()
+        self._parameters(width=_positive("width", width), bootstrap=_positive("bootstrap", bootstrap))
         self.width = width
         self.bootstrap = bootstrap
 
@@ -82,7 +87,8 @@ class EarlyStop(_Builtin):
     """
 
     def __init__(self, strikes: int = 2, width: int | None = None, bootstrap: int | None = None) -> None:
-        super().__init__(
+        super().__init__()
+        self._parameters(
             strikes=_positive("strikes", strikes) if strikes != 2 else None,
             width=_positive("width", width),
             bootstrap=_positive("bootstrap", bootstrap),
@@ -113,7 +119,8 @@ class GreedyBest(_Builtin):
     """
 
     def __init__(self, bootstrap: int | None = None) -> None:
-        super().__init__(bootstrap=_positive("bootstrap", bootstrap))
+        super().__init__()
+        self._parameters(bootstrap=_positive("bootstrap", bootstrap))
         self.bootstrap = bootstrap
 
     def choose(self, prefix: Prefix) -> list[int]:
@@ -194,7 +201,8 @@ class Random(_Builtin):
     """The floor: each round stop with chance 1/10, else make a random number of random picks."""
 
     def __init__(self, seed: int) -> None:
-        super().__init__(seed=seed)
+        super().__init__()
+        self._parameters(seed=seed)
         self.seed = seed
 
     def start(self, width: int) -> None:

@@ -176,7 +176,9 @@ def reveal(prefix: Prefix, batch: tuple[int, ...], reveals: list[int], max_opens
                 branch._ended = True
         else:
             opens += 1
-            opened = _open(prefix, branches, steps) if max_opens is None or opens <= max_opens else None
+            if max_opens is not None and opens > max_opens:
+                continue
+            opened = _open(prefix, branches, steps)
             if opened is None:
                 prefix._open_failed = len(reveals)
                 continue

@@ -84,8 +84,7 @@ def corpus(
         advised = bool(rng.random() < 0.5) if mix == "free" else spec.family == "early_peak"
         first = int(spec.winners[0] * branches)
         winner = int(rng.integers(first, max(first + 1, int(spec.winners[1] * branches))))
-        provenance: dict[str, object] = {"corpus_seed": seed, "noise": noise, "creep": creep}
-        trees.append(draw(spec.family, rng, spec.name, winner, advised, branches, steps, noise, creep, provenance))
+        trees.append(draw(spec.family, rng, spec.name, winner, advised, branches, steps, noise, creep, seed))
     return trees
 
 
@@ -99,7 +98,7 @@ def draw(
     steps: int = 11,
     noise: float = 0.0,
     creep: float = 0.05,
-    provenance: dict[str, object] | None = None,
+    seed: int | None = None,
 ) -> Tree:
     """Draw one tree.
 
@@ -108,6 +107,7 @@ def draw(
     family : ``late_peak``, ``early_peak`` or ``plateau``.
     winner : the branch that holds the best score.
     advised : whether the winner carries the recommended tag.
+    seed : what ``rng`` was made from, for the header.
 
     Raises
     ------
@@ -132,9 +132,10 @@ def draw(
         width=branches,
         branches=branches,
         steps=steps,
+        seed=seed,
         synthetic=True,
         recommended=recommended,
-        provenance={"generator": "dreamrsi.synthetic", "family": family, "winner": winner, **(provenance or {})},
+        provenance={"generator": "dreamrsi.synthetic", "winner": winner, "noise": noise, "creep": creep},
     )
     attempts = [
         Attempt(branch=b, attempt=a, seq=a * branches + b, round=a, score=float(scores[b, a]), status="ok", tag=tags[b])

@@ -1,0 +1,121 @@
+"""Policies side by side on a set of trees, as data frames: what the notebooks and the command line show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from dreamrsi import policies as builtin
+from dreamrsi import synthetic
+from dreamrsi.errors import UserError
+from dreamrsi.objective import outcome, value
+from dreamrsi.policies import Policy
+from dreamrsi.replay import Episode, replay, replay_all
+from dreamrsi.tree import Tree
+
+
+def build(policies: Sequence[Policy | str]) -> list[Policy]:
+    """Policies from objects or from names such as ``early_stop:width=4``."""
+    return [builtin.make(policy) if isinstance(policy, str) else policy for policy in policies]
+
+
+def outcomes(episodes: Mapping[str, Sequence[Episode]], trees: Sequence[Tree]) -> pd.DataFrame:
+    """One row a policy and tree: the fields of :class:`~dreamrsi.objective.Outcome`."""
+    rows = [outcome(e, t) for row in episodes.values() for e, t in zip(row, trees, strict=True)]
+    return pd.DataFrame(rows)
+
+
+def compare(
+    trees: Sequence[Tree],
+    policies: Sequence[Policy | str],
+    *,
+    width: int = synthetic.WIDTH,
+    max_rounds: int | None = synthetic.MAX_ROUNDS,
+    beta1: float = synthetic.BETA1,
+    beta2: float = synthetic.BETA2,
+    baseline: str = "parallel_refine",
+) -> pd.DataFrame:
+    """One row a policy: means over the trees, and the ratios to a baseline.
+
+    Parameters
+    ----------
+    trees, policies : every policy is replayed on every tree.
+    width, max_rounds : W and K2.
+    beta1, beta2 : of Eq. 1, in units of the score.
+    baseline : the policy the ratios are taken to; replayed too if it is not among the policies.
+
+    Returns
+    -------
+    DataFrame
+        ``policy, hits, trees, quality, attempts, rounds, V, never_opened`` (misses on a branch never opened)
+        ``, quality_ratio, attempt_ratio, goes_on`` (the rule of ``synthetic/README.md``).
+    """
+    chosen = build(policies)
+    names = [policy.name for policy in chosen]
+    extra = [] if baseline in names else build([baseline])
+    episodes = replay_all(chosen + extra, trees, width, max_rounds)
+    table = outcomes(episodes, trees).assign(never_opened=lambda t: ~t.opened)
+    rows = table.groupby("policy", sort=False).agg(
+        hits=("hit", "sum"),
+        trees=("hit", "size"),
+        quality=("quality", "mean"),
+        attempts=("attempts", "mean"),
+        rounds=("rounds", "mean"),
+        never_opened=("never_opened", "sum"),
+    )
+    rows.insert(5, "V", [value(episodes[name], beta1=beta1, beta2=beta2) for name in rows.index])
+    rows["quality_ratio"] = rows.quality / rows.quality[baseline]
+    rows["attempt_ratio"] = rows.attempts / rows.attempts[baseline]
+    rows["goes_on"] = (rows.quality_ratio >= synthetic.MIN_QUALITY_RATIO) & (
+        rows.attempt_ratio <= synthetic.MAX_ATTEMPT_RATIO
+    )
+    return rows.loc[names].reset_index()
+
+
+def selected(comparison: pd.DataFrame) -> str | None:
+    """The policy with the highest mean V among those that pass the rule for going on; None if none does."""
+    passing = comparison[comparison.goes_on]
+    return None if passing.empty else str(passing.policy[passing.V.idxmax()])
+
+
+def width_hits(
+    trees: Sequence[Tree],
+    policies: Sequence[str] = ("parallel_refine", "early_stop", "greedy_best", "semantic_guidance"),
+    widths: Sequence[int] = range(1, 9),
+    max_rounds: int | None = synthetic.MAX_ROUNDS,
+) -> pd.DataFrame:
+    """Hits on the trees when a policy is frozen at a width, bootstrap included: one row a policy, one column a width."""
+    rows = {
+        name: [
+            sum(outcome(replay(builtin.make(name), tree, w, max_rounds), tree).hit for tree in trees) for w in widths
+        ]
+        for name in policies
+    }
+    return (
+        pd.DataFrame.from_dict(rows, orient="index", columns=list(widths))
+        .rename_axis("policy")
+        .rename_axis("width", axis=1)
+    )
+
+
+def openings(trees: Sequence[Tree], policy: str, widths: Sequence[int] = range(1, 9)) -> dict[str, np.ndarray]:
+    """Tree name -> which branches a policy opened at each width, booleans of shape (widths, branches)."""
+    if len({tree.name for tree in trees}) != len(trees):
+        raise UserError("two trees have the same name; rename one")
+    found = {}
+    for tree in trees:
+        rows = np.zeros((len(widths), len(tree.branches)), dtype=bool)
+        for row, width in zip(rows, widths, strict=True):
+            row[list(set(replay(builtin.make(policy), tree, width, synthetic.MAX_ROUNDS).reveals))] = True
+        found[tree.name] = rows
+    return found
+
+
+def progress(episode: Episode, tree: Tree) -> np.ndarray:
+    """The best score after 0, 1, ... attempts of an episode, the root's included; shape (N + 1,), NaN for none."""
+    start = np.nan if tree.root is None else tree.root
+    scores = [tree.branches[b][a].score for b, a in episode.order]
+    values = np.array([start] + [np.nan if s is None else s for s in scores], dtype=float)
+    return np.fmax.accumulate(values)
