@@ -19,9 +19,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from dreamrsi.errors import UserError
-from dreamrsi.files import atomic_write, check_name
+from dreamrsi.files import KINDS, atomic_write, check_name
 
-FORMATS = ("pdf", "svg", "png")
+FORMATS = KINDS["figures"]
 GOLDEN = 0.618
 
 # Widths in inches of a text column ("-half") or of the whole text, as the venues' style files set them.

@@ -11,6 +11,7 @@ from pathlib import Path
 from dreamrsi.errors import UserError
 
 PLAN = Path("notebooks") / "study.toml"
+KINDS = {"figures": ("pdf", "svg", "png"), "tables": ("csv", "tex", "md")}  # folder: the formats of every export in it
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_\-]*")
 
 

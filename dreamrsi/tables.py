@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dreamrsi.errors import UserError
-from dreamrsi.files import atomic_write, check_name
+from dreamrsi.files import KINDS, atomic_write, check_name
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMATS = ("csv", "tex", "md")
+FORMATS = KINDS["tables"]
 MISSING = "--"
 Digits = int | Mapping[str, int]
 Best = Mapping[str, Literal["max", "min"]]
