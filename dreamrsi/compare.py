@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -56,6 +57,8 @@ def compare(
     names = [policy.name for policy in chosen]
     extra = [] if baseline in names else build([baseline])
     episodes = replay_all(chosen + extra, trees, width, max_rounds)
+    for failure in [episode.error for row in episodes.values() for episode in row if episode.error]:
+        warnings.warn(f"{failure}; it scores -inf", stacklevel=2)
     table = outcomes(episodes, trees).assign(never_opened=lambda t: ~t.opened)
     rows = table.groupby("policy", sort=False).agg(
         hits=("hit", "sum"),
@@ -68,10 +71,18 @@ def compare(
     rows.insert(5, "V", [value(episodes[name], beta1=beta1, beta2=beta2) for name in rows.index])
     rows["quality_ratio"] = rows.quality / rows.quality[baseline]
     rows["attempt_ratio"] = rows.attempts / rows.attempts[baseline]
-    rows["goes_on"] = (rows.quality_ratio >= synthetic.MIN_QUALITY_RATIO) & (
-        rows.attempt_ratio <= synthetic.MAX_ATTEMPT_RATIO
-    )
+    good, cheap = rows.quality_ratio >= synthetic.MIN_QUALITY_RATIO, rows.attempt_ratio <= synthetic.MAX_ATTEMPT_RATIO
+    rows["goes_on"] = good & cheap
     return rows.loc[names].reset_index()
+
+
+def pool(comparison: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The same table with the policies called ``name`` or ``name:...`` as one row, the mean over them."""
+    mine = comparison.policy.str.partition(":")[0] == name
+    mean = comparison[mine].drop(columns=["policy", "goes_on"]).mean()
+    mean["policy"], mean["goes_on"] = f"{name} (mean of {mine.sum()})", bool(comparison[mine].goes_on.all())
+    pooled = pd.concat([comparison[~mine], mean.to_frame().T], ignore_index=True)
+    return pooled[comparison.columns].infer_objects()
 
 
 def selected(comparison: pd.DataFrame) -> str | None:
@@ -86,7 +97,7 @@ def width_hits(
     widths: Sequence[int] = range(1, 9),
     max_rounds: int | None = synthetic.MAX_ROUNDS,
 ) -> pd.DataFrame:
-    """Hits on the trees when a policy is frozen at a width, bootstrap included: one row a policy, one column a width."""
+    """Hits on the trees of a policy frozen at a width, bootstrap included: one row a policy, one column a width."""
     rows = {
         name: [
             sum(outcome(replay(builtin.make(name), tree, w, max_rounds), tree).hit for tree in trees) for w in widths

@@ -158,10 +158,35 @@ class ScoreMap:
         with np.errstate(invalid="ignore"):  # -inf - -inf where two policies failed
             return np.asarray(np.nan_to_num(ordered[-1] - ordered[-2], nan=0.0, posinf=np.inf))
 
+    def holds(self, beta1: float, beta2: float) -> tuple[str, tuple[float, float], tuple[float, float]]:
+        """The winner at the grid point nearest to a setting, and how far it goes on winning from there.
+
+        Returns
+        -------
+        winner, (lowest beta1, highest beta1), (lowest beta2, highest beta2)
+            Each range is the run of grid points around the setting, the other beta kept, that the winner wins.
+        """
+        row = int(np.abs(self.beta1s - beta1).argmin())
+        column = int(np.abs(self.beta2s - beta2).argmin())
+        name = int(self.winner[row, column])
+        return (
+            self.names[name],
+            _run(self.beta1s, self.winner[:, column] == name, row),
+            _run(self.beta2s, self.winner[row] == name, column),
+        )
+
     def share(self) -> dict[str, float]:
         """The share of the grid that each policy wins."""
         counts = np.bincount(self.winner.ravel(), minlength=len(self.names)) / self.winner.size
         return dict(zip(self.names, counts.tolist(), strict=True))
+
+
+def _run(values: Floats, wins: NDArray[np.bool_], at: int) -> tuple[float, float]:
+    """The lowest and highest of the values in the unbroken run of wins around a place."""
+    losses = np.flatnonzero(~wins)
+    first = losses[losses < at].max(initial=-1) + 1
+    last = losses[losses > at].min(initial=len(values)) - 1
+    return float(values[first]), float(values[last])
 
 
 def score_map(episodes: Mapping[str, Sequence[Episode]], beta1s: ArrayLike, beta2s: ArrayLike) -> ScoreMap:

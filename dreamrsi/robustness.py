@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import joblib
@@ -21,7 +21,8 @@ MIXES: tuple[Literal["article", "free"], ...] = ("article", "free")
 FIRST_SEED = 10_000
 POLICIES = (*builtin.ARTICLE, "parallel_refine:width=4,bootstrap=4", "early_stop:width=4,bootstrap=4")
 
-ROWS = {
+Test = Callable[[dict[str, list[Outcome]], list[Tree]], bool]
+ROWS: dict[str, Test] = {
     "parallel refine hits all": lambda r, _: _hits(r["parallel_refine"]),
     "early stop hits all": lambda r, _: _hits(r["early_stop"]),
     "greedy best hits all": lambda r, _: _hits(r["greedy_best"]),
@@ -145,7 +146,8 @@ def _dominates(better: list[Outcome], worse: list[Outcome]) -> bool:
     """No worse in all three means that Eq. 1 is made of, so no non-negative betas can turn the order round."""
 
     def means(rows: list[Outcome]) -> np.ndarray:
-        return np.mean([(r.quality, -r.attempts, r.attempts / max(1, r.rounds)) for r in rows], axis=0)
+        columns = np.array([(r.quality, -r.attempts, r.attempts / max(1, r.rounds)) for r in rows])
+        return np.asarray(columns.mean(axis=0))
 
     return bool((means(better) >= means(worse) - 1e-12).all())
 

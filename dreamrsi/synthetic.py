@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from dreamrsi.errors import UserError
+from dreamrsi.files import repository_root
 from dreamrsi.record import Attempt, Header
 from dreamrsi.tree import Tree
 
@@ -225,6 +226,20 @@ def load(folder: str | Path) -> list[Tree]:
         tree.name = spec.name
         trees.append(tree)
     return trees
+
+
+def committed(name: Literal["history", "heldout"]) -> list[Tree]:
+    """One of the two corpora that come with the checkout, wherever the program was started.
+
+    Raises
+    ------
+    UserError
+        The package was installed without the repository.
+    """
+    root = repository_root()
+    if root is None:
+        raise UserError("the synthetic corpus comes with the repository; clone it, or draw one with synthetic.corpus")
+    return load(root / "synthetic" / name)
 
 
 if __name__ == "__main__":

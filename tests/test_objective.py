@@ -126,3 +126,15 @@ def test_empty_histories_and_odd_betas_are_refused():
         d.score_map({}, [0.0], [0.0])
     with pytest.raises(d.UserError, match="one episode a tree"):
         d.score_map(episodes | {"b": []}, [0.0], [0.0])
+
+
+def test_the_map_says_how_far_a_winner_holds():
+    chains = [[1.0, 2.0]] * 2
+    tree = tree_of(chains, steps=2, branches=2)
+    episodes = d.replay_all([d.policies.ParallelRefine(), d.policies.ParallelRefine(width=1)], [tree], 2)
+    # both reach 2.0 in two rounds; the wide one pays two attempts more and is paid for one attempt more a round
+    found = d.score_map(episodes, np.linspace(0, 1, 11), np.linspace(0, 1, 11))
+    winner, over_beta1, over_beta2 = found.holds(0.1, 0.5)
+    assert winner == "parallel_refine"
+    assert over_beta1 == pytest.approx((0.0, 0.2)) and over_beta2 == pytest.approx((0.2, 1.0))  # 2 beta1 <= beta2
+    assert found.holds(0.9, 0.0)[0] == "parallel_refine:width=1"
