@@ -1,0 +1,390 @@
+"""A live run: a policy drives an agent and an evaluator, W attempts at a time, and the record of it is a tree.
+
+What a round means is defined in one place, :mod:`dreamrsi.replay`: a live run makes the attempts that the picks
+call for, adds them to a growing world and then reveals them there. So replaying the recording policy repeats the
+record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dreamrsi.agents import Agent, MoveAgent
+from dreamrsi.errors import PolicyError, RecordError, UserError
+from dreamrsi.policies import Policy
+from dreamrsi.processes import Job, Outcome, run_jobs
+from dreamrsi.record import Attempt, Batch, Header, Record, RecordWriter, Root, read_record, write_whole
+from dreamrsi.replay import check_batch, reveal
+from dreamrsi.tasks import Task, make
+from dreamrsi.tree import OPEN, Prefix, Tree, World
+from dreamrsi.workspace import Workspaces
+
+Progress = Callable[[int, int, Attempt], None]
+"""Called after every attempt with (attempts there, attempts that the caps allow, the attempt)."""
+
+Place = tuple[int, int]
+"""(branch, attempt)."""
+
+CONFIG_FORMAT = "dreamrsi.run/1"
+ROUND = "round-01"
+T = TypeVar("T")
+
+
+def live_run(
+    task: Task | str,
+    policy: Policy,
+    out: str | os.PathLike[str],
+    *,
+    agent: Agent | None = None,
+    width: int = 8,
+    branches: int = 10,
+    steps: int = 11,
+    seed: int = 0,
+    workers: int | None = None,
+    timeout: float = 300.0,
+    max_rounds: int | None = None,
+    recommended: str | None = None,
+    progress: Progress | None = None,
+) -> Tree:
+    """Let a policy explore a task, and record it in ``out``; go on where an earlier call with the same settings ended.
+
+    The run ends when the policy returns an empty batch, when all branches x steps attempts are made, or after
+    ``max_rounds``. An attempt that crashes, hangs or gives nonsense is recorded with its status and error.
+    Apart from ``seconds`` the tree depends on neither ``workers`` nor interruptions, given the same versions of the
+    libraries and a deterministic agent and evaluator.
+
+    Parameters
+    ----------
+    task : an object, or a name for :func:`dreamrsi.tasks.make`.
+    policy : an object; see :func:`dreamrsi.policies.make`.
+    out : folder of the run: ``config.json``, ``round-01/tree.jsonl`` and ``workspaces.git``.
+    agent : what makes the candidates; :class:`~dreamrsi.agents.MoveAgent` if None.
+    width, branches, steps : W and the caps; an OPEN beyond ``branches`` creates nothing.
+    seed : of the run; each attempt's seed follows from it, the branch and the attempt.
+    workers : attempts at once; the smaller of ``width`` and the number of processors if None.
+    timeout : seconds that one attempt may take, its evaluation included.
+    max_rounds : K2; branches x steps if None.
+    recommended : the tag recommended to policies that take advice.
+    progress : called after every attempt.
+
+    Returns
+    -------
+    Tree
+        With the recorded batches as ``tree.picks``.
+
+    Raises
+    ------
+    UserError
+        The folder cannot be written, is in use, or holds a run with other settings; git is missing; the seed workspace
+        cannot be evaluated.
+    PolicyError
+        The policy raised or broke its contract. The record stays and can be resumed.
+    """
+    task = make(task) if isinstance(task, str) else task
+    for name, value in {"width": width, "branches": branches, "steps": steps}.items():
+        _whole(name, value, 1)
+    _whole("seed", seed, 0)
+    workers = min(width, os.cpu_count() or 1) if workers is None else _whole("workers", workers, 1)
+    if not timeout > 0:
+        raise UserError(f"timeout is {timeout!r}; it must be a positive number of seconds")
+    agent = MoveAgent() if agent is None else agent
+    limit = branches * steps if max_rounds is None else _whole("max_rounds", max_rounds, 1)
+    config = {
+        "format": CONFIG_FORMAT,
+        "task": task.name,
+        "agent": agent.name,
+        "policy": policy.name,
+        "width": width,
+        "branches": branches,
+        "steps": steps,
+        "seed": seed,
+        "timeout": timeout,
+        "max_rounds": max_rounds,
+        "recommended": recommended,
+    }
+    with _locked(Path(out)) as folder:
+        _check_config(folder / "config.json", config)
+        store = Workspaces(folder / "workspaces.git")
+        run = _Run(task, agent, policy, store, folder, seed, workers, timeout, progress)
+        header = Header(
+            task=task.name,
+            width=width,
+            branches=branches,
+            steps=steps,
+            policy=policy.name,
+            seed=seed,
+            recommended=recommended,
+            provenance={"agent": agent.name, **versions(task)},
+        )
+        return run.record(folder / ROUND / "tree.jsonl", header, limit)
+
+
+def versions(task: Task) -> dict[str, Any]:
+    """What a result depends on besides its settings: versions of Python, this package and the task's libraries."""
+    from dreamrsi import __version__
+
+    names = {module.partition(".")[0] for module in task.requires}
+    found = {"python": platform.python_version(), "dreamrsi": __version__}
+    for name in sorted(names):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return {"versions": found, "system": platform.system(), "machine": platform.machine()}
+
+
+class _Run:
+    """One run on its way: what it needs, and what it has made so far."""
+
+    def __init__(
+        self,
+        task: Task,
+        agent: Agent,
+        policy: Policy,
+        store: Workspaces,
+        folder: Path,
+        seed: int,
+        workers: int,
+        timeout: float,
+        progress: Progress | None,
+    ) -> None:
+        self.task = task
+        self.agent = agent
+        self.policy = policy
+        self.store = store
+        self.seed = seed
+        self.workers = workers
+        self.timeout = timeout
+        self.progress = progress
+        self.scratch = (folder / "scratch").absolute()
+        self.attempts: dict[Place, Attempt] = {}
+
+    def record(self, path: Path, header: Header, limit: int) -> Tree:
+        """Make the run, or the rest of it, with ``path`` as its record."""
+        files = self.task.seed_workspace()
+        self.root = self.store.save(files, "refs/heads/root", f"{self.task.name}: the seed workspace")
+        shutil.rmtree(self.scratch, ignore_errors=True)  # left by a run that was killed
+        self.scratch.mkdir()
+        try:
+            earlier = _read_earlier(path)
+            if earlier is None:
+                header = _with_root(header, self._evaluate_root())
+                path.parent.mkdir(exist_ok=True)
+                writer, batches = RecordWriter(path, header), []
+            else:
+                header = _same_header(path, earlier.header, header)
+                writer, batches = RecordWriter.resume(path, earlier), earlier.batches
+                self.attempts = {(attempt.branch, attempt.attempt): attempt for attempt in earlier.attempts}
+            with writer:
+                self._explore(path, header, limit, writer, batches)
+        finally:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+        return Tree.load(path)
+
+    def _evaluate_root(self) -> float | None:
+        job = Job(self.task, None, self.task.seed_workspace(), None, 0)
+        [(_, outcome)] = run_jobs({0: job}, self.scratch, 1, self.timeout, self.task.requires)
+        evaluation = outcome.evaluation
+        if evaluation.status not in ("ok", "invalid"):
+            raise UserError(f"task {self.task.name}: its seed workspace cannot be evaluated ({evaluation.error})")
+        return evaluation.score
+
+    def _explore(self, path: Path, header: Header, limit: int, writer: RecordWriter, batches: list[Batch]) -> None:
+        assert header.width and header.branches and header.steps
+        world = World(header)
+        prefix = Prefix(world, header.width)
+        total = header.branches * header.steps
+        reveals: list[int] = []
+        held: list[Batch] = []
+        recorded = {batch.round: batch for batch in batches}
+        self._ask(self.policy.start, header.width, 0)
+        while len(reveals) < total and prefix.round < limit:
+            picks = check_batch(self.policy.name, prefix, self._ask(self.policy.choose, prefix, prefix.round))
+            if not picks:
+                break
+            places = _places(prefix, picks, header.branches)
+            batch = Batch(picks, prefix.round, len(places))
+            if prefix.round < len(batches):
+                _same_batch(path, batch, recorded.get(prefix.round))
+            else:
+                held.append(batch)
+                # A batch that creates nothing waits for one that does: a replay ends with the last attempt, so
+                # trailing empty rounds must not be in the record either.
+                for line in held if places else ():
+                    writer.append(line)
+                held = [] if places else held
+            self._make(places, batch.round, len(reveals), total, header, writer)
+            for place in places:
+                world.add(place[0], self.attempts[place])
+            reveal(prefix, picks, reveals)
+        if prefix.round < len(batches) or len(reveals) < len(self.attempts):
+            _same_batch(path, None, recorded.get(prefix.round))
+
+    def _ask(self, question: Callable[[Any], T], subject: Any, round_: int) -> T:
+        try:
+            return question(subject)
+        except Exception as error:
+            text = f"policy {self.policy.name}, round {round_}: raised {type(error).__name__}: {error}"
+            raise PolicyError(text) from error
+
+    def _make(
+        self, places: list[Place], round_: int, seq: int, total: int, header: Header, writer: RecordWriter
+    ) -> None:
+        """Make those attempts of a batch that are not there yet; record each as it is finished."""
+        numbers = {place: seq + k for k, place in enumerate(places)}
+        parents = {place: self._parent(place, header) for place in places if place not in self.attempts}
+        jobs = {
+            place: Job(self.task, self.agent, self.store.load(commit), score, attempt_seed(self.seed, *place))
+            for place, (commit, score) in parents.items()
+        }
+        outcomes = run_jobs(jobs, self.scratch, self.workers, self.timeout, self.task.requires)
+        with contextlib.closing(outcomes):  # type: ignore[type-var]  # a generator, whose close() ends the children
+            for place, outcome in outcomes:
+                attempt = self._attempt(place, round_, numbers[place], parents[place][0], outcome)
+                writer.append(attempt)
+                self.attempts[place] = attempt
+                if self.progress is not None:
+                    self.progress(len(self.attempts), total, attempt)
+
+    def _parent(self, place: Place, header: Header) -> tuple[str, float | None]:
+        """The nearest ancestor that left files: its commit and its score."""
+        branch, number = place
+        for earlier in range(number - 1, -1, -1):
+            attempt = self.attempts[branch, earlier]
+            if attempt.commit is not None:
+                return attempt.commit, attempt.score
+        return self.root, header.root.score
+
+    def _attempt(self, place: Place, round_: int, seq: int, parent: str, outcome: Outcome) -> Attempt:
+        branch, number = place
+        evaluation = outcome.evaluation
+        commit = None
+        if outcome.files is not None:
+            result = evaluation.status if evaluation.score is None else repr(evaluation.score)
+            message = f"branch {branch}, attempt {number}: {outcome.tag or self.agent.name}, {result}"
+            commit = self.store.save(outcome.files, f"refs/attempts/{ROUND}/{branch}/{number}", message, parent)
+        return Attempt(
+            branch=branch,
+            attempt=number,
+            seq=seq,
+            round=round_,
+            score=evaluation.score,
+            status=evaluation.status,
+            error=evaluation.error,
+            tag=outcome.tag,
+            seconds=round(outcome.seconds, 3),
+            commit=commit,
+            metrics=evaluation.metrics,
+        )
+
+
+def attempt_seed(seed: int, branch: int, attempt: int) -> int:
+    """The seed of one attempt, 64 bits: depends on its place alone, neither on order nor on the number of workers."""
+    import numpy as np
+
+    high, low = np.random.SeedSequence(seed, spawn_key=(branch, attempt)).generate_state(2)
+    return int(high) << 32 | int(low)
+
+
+def _whole(name: str, value: int, least: int) -> int:
+    if type(value) is not int or value < least:
+        raise UserError(f"{name} is {value!r}; it must be a whole number of at least {least}")
+    return value
+
+
+def _places(prefix: Prefix, picks: tuple[int, ...], cap: int) -> list[Place]:
+    """The attempts that a batch creates, in the order of its picks."""
+    places: list[Place] = []
+    opened = len(prefix.branches)
+    for pick in picks:
+        if pick != OPEN:
+            places.append((pick, prefix.branches[pick].attempts))
+        elif opened < cap:
+            places.append((opened, 0))
+            opened += 1
+    return places
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[Path]:
+    """Make the folder and keep every other run out of it; the lock goes with the process, however that ends."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = open(folder / ".lock", "w")
+    except OSError as error:
+        raise UserError(
+            f"{folder}: cannot be written ({error.strerror}); choose a folder that exists and is writable"
+        ) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UserError(f"{folder}: another run is at work here; wait for it or choose another folder") from error
+        yield folder
+
+
+def _check_config(path: Path, config: dict[str, Any]) -> None:
+    """Write the configuration, or compare it with the one that is there."""
+    if not path.exists():
+        if (path.parent / ROUND).exists():
+            raise UserError(f"{path.parent}: holds a {ROUND} but no config.json; choose another folder")
+        write_whole(path, [(json.dumps(config, indent=1) + "\n").encode()])
+        return
+    try:
+        found = json.loads(path.read_bytes())
+        differing = [key for key in config if found[key] != config[key]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: is not the configuration of a run ({error!r}); choose another folder") from error
+    if differing:
+        what = "; ".join(f"{key} was {found[key]!r} and is now {config[key]!r}" for key in differing)
+        raise UserError(f"{path}: this folder holds another run: {what}. Give the same settings or another folder")
+
+
+def _read_earlier(path: Path) -> Record | None:
+    """The record to resume; None where there is none, or where the run was cut off while it wrote the header."""
+    if not path.exists():
+        return None
+    with open(path, "rb") as file:
+        torn = not file.readline().endswith(b"\n")
+    if torn:
+        path.unlink()
+        return None
+    return read_record(path)
+
+
+def _with_root(header: Header, score: float | None) -> Header:
+    import msgspec
+
+    return msgspec.structs.replace(header, root=Root(score))
+
+
+def _same_header(path: Path, found: Header, wanted: Header) -> Header:
+    """The recorded header, if it says the same; provenance may differ, with a warning about versions."""
+    for field in ("task", "width", "branches", "steps", "policy", "seed", "recommended"):
+        if getattr(found, field) != getattr(wanted, field):
+            raise RecordError(
+                f"{path}, line 1: {field} differs from config.json - at `$.{field}`; choose another folder"
+            )
+    before, now = found.provenance.get("versions"), wanted.provenance["versions"]
+    if before != now:
+        warnings.warn(
+            f"{path}: the run was begun with {before} and goes on with {now}; it may not be repeatable", stacklevel=5
+        )
+    return found
+
+
+def _same_batch(path: Path, made: Batch | None, recorded: Batch | None) -> None:
+    if made != recorded or recorded is None:
+        where = f"{path}, round {made.round if made else recorded.round if recorded else 0}"
+        raise UserError(
+            f"{where}: the policy picks {made.picks if made else 'nothing'}, but the record says "
+            f"{recorded.picks if recorded else 'nothing'}; a policy must be deterministic. Choose another folder"
+        )

@@ -1,0 +1,266 @@
+"""Attempts in child processes: each in a process and session of its own, with a deadline, ended as a group.
+
+Whatever happens in the child becomes an :class:`Outcome`. Children are forked from a server process that has
+imported what the task needs, so they start in milliseconds. They never import the caller's main module: a run
+works from a script without ``if __name__ == "__main__"`` and from a notebook, and classes defined there are sent
+by value. This is a guard against accidents, not against a hostile candidate.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import pickle
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import types
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from dreamrsi.agents import Agent, Proposal
+from dreamrsi.errors import UserError
+from dreamrsi.record import Status
+from dreamrsi.tasks import Evaluation, Task
+from dreamrsi.workspace import Files, check_files
+
+Key = TypeVar("Key", bound=Hashable)
+
+MAX_RESULT_BYTES = 64 * 2**20
+_MAX_TEXT = 2000
+_GRACE = 10.0  # seconds after the deadline when a child ends itself, should the run be gone by then
+_ONE_THREAD = dict.fromkeys(
+    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "RAYON_NUM_THREADS"), "1"
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One attempt to be made: the agent resumes ``files``, the task evaluates the result. Without an agent, ``files`` are."""
+
+    task: Task
+    agent: Agent | None
+    files: Files
+    score: float | None
+    seed: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a job. ``files`` is None where the agent left none; ``seconds`` is wall time."""
+
+    evaluation: Evaluation
+    files: dict[str, bytes] | None
+    tag: str | None
+    seconds: float
+
+
+class _Made(msgspec.Struct, frozen=True):
+    files: dict[str, bytes]
+    tag: str | None
+
+
+@dataclass
+class _Running:
+    process: BaseProcess
+    folder: Path
+    begun: float
+
+
+def run_jobs(
+    jobs: Mapping[Key, Job], scratch: Path, workers: int, timeout: float, preload: Sequence[str] = ()
+) -> Iterator[tuple[Key, Outcome]]:
+    """Run jobs, ``workers`` at a time, and yield each outcome as it is there.
+
+    Closing the generator, or any exception in it, ends the children that still run.
+
+    Parameters
+    ----------
+    scratch : an existing folder; every child works in a fresh folder below it, which is removed afterwards.
+    timeout : seconds from the start of a child to its end by force.
+    preload : modules imported once in the server process.
+
+    Raises
+    ------
+    UserError
+        A job cannot be sent to a child process.
+    """
+    payloads = {key: _pickled(job) for key, job in jobs.items()}
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["dreamrsi.processes", *preload])
+    waiting = list(payloads)[::-1]
+    running: dict[Key, _Running] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < workers:
+                key = waiting.pop()
+                folder = Path(tempfile.mkdtemp(dir=scratch))
+                process = context.Process(target=_child, args=(payloads[key], str(folder), timeout + _GRACE))
+                running[key] = _Running(process, folder, time.monotonic())
+                with _anonymous_main():
+                    process.start()
+            for key in _finished(running, timeout):
+                child = running[key]
+                exitcode = _end(child)
+                outcome = _outcome(child, exitcode, timeout)
+                del running[key]
+                shutil.rmtree(child.folder, ignore_errors=True)
+                yield key, outcome
+    finally:
+        for child in running.values():
+            _end(child)
+            shutil.rmtree(child.folder, ignore_errors=True)
+
+
+def _pickled(job: Job) -> bytes:
+    import cloudpickle  # pickles by value what the main module or a notebook defines
+
+    try:
+        payload: bytes = cloudpickle.dumps(job)
+    except Exception as error:
+        raise UserError(
+            f"task {job.task.name} cannot be sent to a child process ({type(error).__name__}: {error}); "
+            "keep open files, locks and the like out of the task and the agent"
+        ) from error
+    return payload
+
+
+@contextmanager
+def _anonymous_main() -> Iterator[None]:
+    """Hide the main module while a process starts: its child would import it, and so run a plain script again."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _finished(running: Mapping[Key, _Running], timeout: float) -> list[Key]:
+    """Wait until a child has ended or its time is up; return those for which that holds."""
+    deadline = min(child.begun for child in running.values()) + timeout
+    sentinels = [child.process.sentinel for child in running.values()]
+    ready = multiprocessing.connection.wait(sentinels, max(0.0, deadline - time.monotonic()))
+    now = time.monotonic()
+    return [key for key, child in running.items() if child.process.sentinel in ready or now >= child.begun + timeout]
+
+
+def _end(child: _Running) -> int | None:
+    """End a child and all that it started; return how it had ended by itself, None if it had not."""
+    process = child.process
+    if process.pid is None:
+        return None
+    exitcode = process.exitcode
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)  # a session of its own, so this reaches its children as well
+    if exitcode is None:
+        process.kill()  # where it was too young to have its own session
+    process.join()
+    process.close()
+    return exitcode
+
+
+def _outcome(child: _Running, exitcode: int | None, timeout: float) -> Outcome:
+    seconds = time.monotonic() - child.begun
+    files: dict[str, bytes] | None = None
+    tag: str | None = None
+    try:
+        made = _read(child.folder / "made", _Made)
+        if made is not None:
+            files, tag = check_files(made.files), made.tag
+        evaluation = _read(child.folder / "evaluation", Evaluation)
+        failure = _read(child.folder / "failure", str)
+    except (ValueError, TypeError) as error:  # msgspec's errors are ValueErrors
+        evaluation, failure = None, f"malformed result: {error}"
+    if evaluation is None:
+        status: Status = "error"
+        if failure is None:
+            if exitcode is None:
+                status, failure = "timeout", f"took longer than {timeout:g} s"
+            elif exitcode < 0:
+                failure = f"the process died of {_signal_name(-exitcode)}"
+            else:
+                failure = f"the process ended with exit code {exitcode} before it gave a result"
+        evaluation = Evaluation(status=status, error=failure)
+    return Outcome(evaluation, files, tag, seconds)
+
+
+T = TypeVar("T")
+
+
+def _read(path: Path, kind: type[T]) -> T | None:
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        return None
+    if size > MAX_RESULT_BYTES:
+        raise ValueError(f"{size} bytes; at most {MAX_RESULT_BYTES} are read")
+    return msgspec.msgpack.decode(path.read_bytes(), type=kind)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+# What follows runs in the child.
+
+
+def _child(payload: bytes, folder: str, limit: float) -> None:
+    os.setsid()
+    signal.setitimer(signal.ITIMER_REAL, limit)  # SIGALRM ends the process unless it is handled
+    os.mkdir(work := os.path.join(folder, "work"))
+    os.chdir(work)
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):  # solvers print; a run's output is its record
+        os.dup2(null, stream)
+    os.environ.update(_ONE_THREAD)  # for libraries loaded from here on
+    stage = "loading"
+    try:
+        from threadpoolctl import threadpool_limits
+
+        job: Job = pickle.loads(payload)
+        with threadpool_limits(1):  # for those that are loaded
+            files = job.files
+            if job.agent is not None:
+                stage = f"agent {job.agent.name}"
+                proposal = job.agent.attempt(job.task, files, job.score, job.seed)
+                if not isinstance(proposal, Proposal):
+                    raise TypeError(f"returned {type(proposal).__name__}; it must return a Proposal")
+                files = check_files(proposal.files)
+                _write(folder, "made", _Made(files, proposal.tag))
+            stage = "evaluator"
+            evaluation = job.task.evaluate(files)
+            if not isinstance(evaluation, Evaluation):
+                raise TypeError(f"returned {type(evaluation).__name__}; it must return an Evaluation")
+            _write(folder, "evaluation", evaluation)
+    except BaseException as error:  # SystemExit and KeyboardInterrupt too: the attempt failed, whatever it was
+        text = f"{stage}: {type(error).__name__}: {error}".replace(work, ".")[:_MAX_TEXT]
+        _write(folder, "failure", text.encode(errors="replace").decode())
+    os._exit(0)  # do not wait for threads that the candidate left behind
+
+
+def _write(folder: str, name: str, value: Any) -> None:
+    """Write a result so that it is there whole or not at all."""
+    temporary = os.path.join(folder, f".{name}")
+    with open(temporary, "wb") as file:
+        file.write(msgspec.msgpack.encode(value, enc_hook=_plain))
+    os.replace(temporary, os.path.join(folder, name))
+
+
+def _plain(value: Any) -> Any:
+    """A NumPy number as Python's own."""
+    if type(value).__module__ == "numpy" and hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is not a JSON value")

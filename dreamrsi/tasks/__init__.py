@@ -1,0 +1,97 @@
+"""Tasks: what a live run searches. A task is a seed workspace, ``evaluate(workspace) -> Evaluation``, and its moves."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from dreamrsi.errors import UserError
+from dreamrsi.record import Status
+from dreamrsi.workspace import Files
+
+Move = Callable[[Files, int], Files]
+"""A move makes the next candidate. A function of (the parent's files, seed), bounded by iterations, never by time."""
+
+
+class Evaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an evaluator found: a score if the candidate is ``ok``, else the reason why it has none.
+
+    ``metrics`` are further numbers to keep with the attempt (JSON values); no policy sees them.
+
+    Raises
+    ------
+    ValueError
+        An ``ok`` without a finite score, or a score of a candidate that is not ``ok``.
+    """
+
+    score: float | None = None
+    status: Status = "ok"
+    error: str | None = None
+    metrics: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if self.status != "ok" and self.score is not None:
+            raise ValueError(f"a candidate that is {self.status} has no score; this one has {self.score!r}")
+        if self.status == "ok" and not (isinstance(self.score, (int, float)) and math.isfinite(self.score)):
+            raise ValueError(f"the score of a candidate that is ok is a finite number; this one is {self.score!r}")
+
+
+def invalid(reason: str, **metrics: Any) -> Evaluation:
+    """The evaluation of a candidate that breaks the task's rules."""
+    return Evaluation(status="invalid", error=reason, metrics=metrics)
+
+
+class Task(Protocol):
+    """What a live run asks of a task. Child processes get a copy of it, so it must be picklable and hold little."""
+
+    @property
+    def name(self) -> str:
+        """Its name in records; ``make`` turns it back into the task."""
+
+    @property
+    def requires(self) -> Sequence[str]:
+        """Modules worth importing once for all attempts; their versions go into the record."""
+
+    @property
+    def moves(self) -> Mapping[str, Move]:
+        """Name -> move, for the offline agent."""
+
+    def seed_workspace(self) -> Files:
+        """The files that every branch starts from."""
+
+    def evaluate(self, files: Files) -> Evaluation:
+        """Score a workspace from its artifact alone; claims of the candidate count for nothing."""
+
+
+TASKS = {"circle_packing": "dreamrsi.tasks.circle_packing:CirclePacking"}
+"""Name -> where the class of every built-in task is; it is imported when it is asked for."""
+
+
+def make(text: str) -> Task:
+    """Build a task from ``name`` or ``name:key=value,...``, values being whole numbers, as records name it.
+
+    Raises
+    ------
+    UserError
+        Unknown name or parameter, or a value that is not a whole number.
+    """
+    name, _, rest = text.partition(":")
+    if name not in TASKS:
+        raise UserError(f"there is no task {name!r}; choose one of {', '.join(TASKS)}")
+    module, _, attribute = TASKS[name].partition(":")
+    values: dict[str, int] = {}
+    for part in filter(None, rest.split(",")):
+        key, _, value = part.partition("=")
+        try:
+            values[key] = int(value)
+        except ValueError:
+            raise UserError(f"task {name}: {part!r} is not key=value with a whole number") from None
+    try:
+        task: Task = getattr(importlib.import_module(module), attribute)(**values)
+    except TypeError as error:
+        raise UserError(f"task {name}: {error}; check the parameters in {text!r}") from error
+    return task
