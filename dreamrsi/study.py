@@ -223,7 +223,7 @@ def _locked(folder: Path) -> Iterator[None]:
         (folder / "notebooks").mkdir(parents=True, exist_ok=True)
         file = (folder / ".lock").open("a")
     except OSError as error:
-        raise UserError(f"cannot write to {folder}: {error.strerror}; choose another folder with --out") from error
+        raise UserError(f"cannot write to {folder}: {error.strerror}; choose another folder") from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

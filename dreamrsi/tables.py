@@ -112,7 +112,8 @@ def winners(frame: pd.DataFrame, best: Best | None) -> set[tuple[int, str]]:
     found = set()
     for column, kind in (best or {}).items():
         top = frame[column].max() if kind == "max" else frame[column].min()
-        found |= {(row, column) for row in range(len(frame)) if frame[column].iloc[row] == top}
+        wins = (frame[column] == top).fillna(False)
+        found |= {(row, column) for row in range(len(frame)) if wins.iloc[row]}
     return found
 
 

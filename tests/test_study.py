@@ -1,0 +1,305 @@
+"""The study: what is wrong is said before a kernel starts, what fails is named, and nothing is left running."""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dreamrsi import study
+from dreamrsi.errors import UserError
+from dreamrsi.exports import Exports
+from dreamrsi.study import run_study
+from notebook_fixtures import write_notebook, write_plan
+
+OPEN_EXPORT = "from dreamrsi import Exports\nexport = Exports(out, '01_ok')"
+TABLE = "import pandas as pd\nexport.finding(f'n is {n}')\nexport.table(pd.DataFrame({'n': [n]}), 'numbers')"
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and that nobody has waited for does not."""
+    stat = Path(f"/proc/{pid}/stat")
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_for(condition, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+
+
+# --- without kernels: the notebook is stood in for -----------------------------------------------------------------
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """A checkout of three notebooks and a runner that calls ``behaviour[name](out)`` instead of a kernel."""
+    for name in ("01_a", "02_b", "03_c"):
+        write_notebook(tmp_path / "notebooks" / f"{name}.ipynb", parameters="out = None\nn = 1")
+    write_plan(tmp_path, '[01_a]\noutputs = ["tables/a"]\nquick = { n = 2 }\n[02_b]\nneeds = ["01_a"]\n[03_c]\n')
+
+    def table_a(out):
+        import pandas as pd
+
+        export = Exports(out, "01_a")
+        export.table(pd.DataFrame({"n": [1]}), "a")
+        export.finding("one is one")
+
+    behaviour = {"01_a": table_a}
+
+    def run(source, copy, *, parameters, deadline, log):
+        copy.write_text("{}")
+        return behaviour.get(source.stem, lambda out: None)(Path(parameters["out"]))
+
+    monkeypatch.setattr(study, "run_notebook", run)
+    return tmp_path, behaviour
+
+
+def test_a_study_that_goes_well(fake):
+    root, _ = fake
+    lines = []
+    result = run_study(root=root, echo=lines.append)
+    assert (result.exit_code, result.out) == (0, root / "runs" / "quick")
+    assert [line.split("  ")[0] for line in lines[:2]] == ["[1/3] 01_a"] * 2
+    assert lines[-1].endswith("Found:\n  01  one is one")
+    manifest = json.loads((result.out / "manifest.json").read_text())
+    made = manifest["notebooks"]["01_a"]
+    assert made["parameters"] == {"n": 2} and sorted(made["files"]) == [
+        f"tables/a.{kind}" for kind in ("csv", "md", "tex")
+    ]
+    assert set(made["files"]["tables/a.csv"]) == {"sha256", "bytes"}
+    facts = json.loads((result.out / "provenance.json").read_text())
+    assert set(facts["seconds"]) == {"01_a", "02_b", "03_c"} and facts["machine"]["cpus"] and facts["code"]["packages"]
+
+
+def test_two_runs_write_the_same_manifest(fake, tmp_path):
+    root, _ = fake
+    one, two = (run_study(root=root, out=Path(name)).out / "manifest.json" for name in ("x", "y/z"))
+    assert one.read_bytes() == two.read_bytes() and str(tmp_path).encode() not in one.read_bytes()
+
+
+def test_a_failure_skips_what_needs_it_and_nothing_else(fake):
+    root, behaviour = fake
+    behaviour["01_a"] = lambda out: "cell 2: no"
+    result = run_study(root=root)
+    assert [(done.status, done.reason) for done in result.notebooks] == [
+        ("failed", "cell 2: no; executed copy: " + str(result.out / "notebooks" / "01_a.ipynb")),
+        ("skipped", "it needs 01_a"),
+        ("ok", ""),
+    ]
+    assert result.exit_code == 1 and "Found" not in result.summary
+
+
+def test_declared_outputs_must_be_there_and_new(fake):
+    root, behaviour = fake
+    good = behaviour["01_a"]
+    run_study(root=root)
+    behaviour["01_a"] = lambda out: None
+    result = run_study(root=root)
+    assert (
+        result.notebooks[0].status == "failed" and "are of an earlier run: tables/a.csv" in result.notebooks[0].reason
+    )
+    assert not result.notebooks[0].findings  # an earlier run's findings are not this one's
+    assert "01_a" not in json.loads((result.out / "manifest.json").read_text())["notebooks"]
+
+    behaviour["01_a"] = lambda out: (good(out), (out / "tables" / "a.md").unlink())[0]
+    assert "were not written: tables/a.md" in run_study(root=root).notebooks[0].reason
+
+
+def test_only_keeps_what_the_others_made(fake):
+    root, _ = fake
+    before = (run_study(root=root).out / "manifest.json").read_bytes()
+    result = run_study(root=root, only=["03"])
+    assert [done.name for done in result.notebooks] == ["03_c"]
+    assert (result.out / "manifest.json").read_bytes() == before
+    (result.out / "tables" / "a.csv").write_text("changed by hand")
+    run_study(root=root, only=["03"])
+    assert "01_a" not in json.loads((result.out / "manifest.json").read_text())["notebooks"]
+
+
+def test_a_full_study_is_published_and_only_that(fake):
+    root, behaviour = fake
+    run_study("quick", root=root)
+    run_study("full", root=root, only=["01_a"])
+    run_study("full", root=root, parameters={"n": 3})
+    assert not (root / "figures").exists()
+    run_study("full", root=root)
+    published = sorted(path.name for path in (root / "figures").iterdir())
+    assert published == ["a.csv", "a.md", "a.tex", "manifest.json"]
+    (root / "figures" / "README.md").write_text("not ours")
+    write_plan(root, "[03_c]\n")
+    (root / "runs" / "full" / "manifest.json").unlink()
+    run_study("full", root=root)
+    assert sorted(path.name for path in (root / "figures").iterdir()) == ["README.md", "manifest.json"]
+
+
+def test_ctrl_c_keeps_what_is_done(fake):
+    root, behaviour = fake
+
+    def interrupt(out):
+        raise KeyboardInterrupt
+
+    behaviour["02_b"] = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        run_study(root=root)
+    assert list(json.loads((root / "runs/quick/manifest.json").read_text())["notebooks"]) == ["01_a"]
+    behaviour["02_b"] = lambda out: None
+    assert run_study(root=root).exit_code == 0  # and the folder is free again
+
+
+def test_no_kernel_starts_when_something_is_wrong(fake, monkeypatch):
+    root, behaviour = fake
+    behaviour["01_a"] = lambda out: pytest.fail("it ran")
+    for options, message in [
+        ({"profile": "fast"}, "no profile 'fast'"),
+        ({"only": ["04_d"]}, "no notebook '04_d'"),
+        ({"parameters": {"m": 1}}, "has a parameter 'm'"),
+        ({"parameters": {"n": "1"}}, "must be int"),
+        ({"out": root / "notebooks" / "study.toml"}, "cannot write to .*choose another folder"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            run_study(root=root, **options)
+    monkeypatch.setattr(study, "repository_root", lambda: None)
+    with pytest.raises(UserError, match="runs in a checkout of the repository"):
+        run_study()
+
+
+def test_two_studies_in_one_folder(fake):
+    root, _ = fake
+    folder = run_study(root=root).out
+    with (folder / ".lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match="another study is running in .*runs/quick"):
+            run_study(root=root)
+    assert run_study(root=root).exit_code == 0
+
+
+def test_a_manifest_that_is_none(fake):
+    root, _ = fake
+    path = run_study(root=root).out / "manifest.json"
+    path.write_text("[]")
+    with pytest.raises(UserError, match="is no manifest of a study; move it away"):
+        run_study(root=root)
+    assert path.read_text() == "[]"
+
+
+# --- with kernels ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_every_way_a_notebook_can_go(tmp_path, monkeypatch):
+    """One real study: each notebook goes another way, under kernelspecs and settings that would break it."""
+    notebooks = tmp_path / "notebooks"
+    pids = tmp_path / "pids"
+    seen = "import os, sys, json\nprint(json.dumps([sys.executable, os.getcwd(), n, os.environ.get('MPLBACKEND')]))"
+    write_notebook(
+        notebooks / "01_ok.ipynb", OPEN_EXPORT, TABLE, seen, parameters="out = None\nn: int = 3", kernelspec=None
+    )
+    write_notebook(notebooks / "02_fails.ipynb", "# why\ny = 2", "raise KeyError('one\\ntwo')", "y = 3")
+    write_notebook(notebooks / "03_needs_it.ipynb", "y = 2")
+    other = {"name": "hijacked", "language": "R", "display_name": "R"}
+    write_notebook(notebooks / "04_dies.ipynb", "import os", "os.kill(os.getpid(), 9)", kernelspec=other)
+    hang = (
+        "import os, subprocess, time\n"
+        "child = subprocess.Popen(['sleep', '600'])\n"
+        f"open({str(pids)!r}, 'w').write(f'{{os.getppid()}} {{os.getpid()}} {{child.pid}}')\n"
+        "while True: time.sleep(1)"
+    )
+    write_notebook(notebooks / "05_hangs.ipynb", hang)
+    write_notebook(notebooks / "06_makes_nothing.ipynb", "y = 1")
+    write_plan(
+        tmp_path,
+        '[01_ok]\noutputs = ["tables/numbers"]\nquick = { n = 7 }\n[02_fails]\n[03_needs_it]\nneeds = ["02_fails"]\n'
+        '[04_dies]\n[05_hangs]\ndeadline = 15\n[06_makes_nothing]\noutputs = ["figures/nothing"]\n',
+    )
+    for name in ("python3", "hijacked"):
+        spec = tmp_path / "share" / "kernels" / name / "kernel.json"
+        spec.parent.mkdir(parents=True)
+        spec.write_text(
+            json.dumps({"argv": ["/bin/false", "{connection_file}"], "display_name": name, "language": "x"})
+        )
+    startup = tmp_path / "ipython" / "profile_default" / "startup" / "00.py"
+    startup.parent.mkdir(parents=True)
+    startup.write_text("raise SystemExit")
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "share"))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setenv("MPLBACKEND", "no_such_backend")
+    monkeypatch.chdir(tmp_path)
+
+    result = run_study(root=tmp_path)
+    ok, fails, needs, dies, hangs, nothing = result.notebooks
+
+    assert (ok.status, ok.findings) == ("ok", ("n is 7",)), ok.reason
+    executed = json.loads((result.out / "notebooks" / "01_ok.ipynb").read_text())
+    (line,) = executed["cells"][-1]["outputs"][0]["text"]
+    interpreter, folder, n, backend = json.loads(line)
+    assert (interpreter, folder, n) == (sys.executable, str(notebooks), 7) and backend != "no_such_backend"
+    assert str(result.out.parent.parent / "notebooks") not in json.dumps(executed["metadata"])
+    assert not list((result.out / "notebooks").glob("01_ok.log"))  # a run that goes well has nothing to say
+
+    assert fails.reason == (
+        "cell 3 `raise KeyError('one\\ntwo')` (In [4]): KeyError: 'one\\ntwo'; "
+        "executed copy: runs/quick/notebooks/02_fails.ipynb"
+    )
+    assert "KeyError" in (result.out / "notebooks" / "02_fails.ipynb").read_text()
+    assert (needs.status, needs.reason) == ("skipped", "it needs 02_fails")
+    assert dies.status == "failed" and dies.reason.startswith("the kernel died in cell 3 `os.kill(os.getpid(), 9)`")
+    assert hangs.status == "failed" and hangs.reason.startswith("ran past its deadline of 15 s, in cell 2 `import os, ")
+    assert hangs.seconds < 25
+    assert not [pid for pid in map(int, pids.read_text().split()) if alive(pid)]
+    assert "were not written: figures/nothing.pdf" in nothing.reason
+    assert result.exit_code == 1
+    assert list(json.loads((result.out / "manifest.json").read_text())["notebooks"]) == ["01_ok"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_an_ended_study_leaves_no_process(tmp_path, end):
+    pids = tmp_path / "pids"
+    hang = f"import os, time\nopen({str(pids)!r}, 'w').write(f'{{os.getppid()}} {{os.getpid()}}')\ntime.sleep(600)"
+    write_notebook(tmp_path / "notebooks" / "01_hangs.ipynb", hang)
+    write_plan(tmp_path, "[01_hangs]\n")
+    code = f"from pathlib import Path; from dreamrsi.study import run_study; run_study(root=Path({str(tmp_path)!r}))"
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) as process:
+        wait_for(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+        process.send_signal(end)
+        _, error = process.communicate(timeout=30)
+    wait_for(lambda: not any(alive(int(pid)) for pid in pids.read_text().split()), seconds=10)
+    if end == signal.SIGINT:
+        assert error.rstrip().endswith("KeyboardInterrupt")
+        assert (tmp_path / "runs" / "quick" / "manifest.json").exists()
+
+
+@pytest.mark.slow
+def test_the_kernel_is_tried_twice(tmp_path, monkeypatch):
+    """A kernel that cannot start, here for want of ipykernel's launcher, is reported as that."""
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "ipykernel_launcher.py").write_text(
+        f"open({str(tmp_path / 'tries')!r}, 'a').write('x'); raise SystemExit(3)"
+    )
+    write_notebook(tmp_path / "notebooks" / "01_a.ipynb", "x = 1")
+    write_plan(tmp_path, "[01_a]\n")
+    monkeypatch.setenv("PYTHONPATH", str(broken))
+    (result,) = run_study(root=tmp_path).notebooks
+    assert result.reason.startswith("the kernel did not start, in two tries: ")
+    assert (tmp_path / "tries").read_text() == "xx"
+
+
+def test_a_lock_goes_with_its_process(tmp_path):
+    """A killed study leaves no lock behind, since the lock is the system's and not a file's existence."""
+    (tmp_path / ".lock").write_text("")
+    os.chmod(tmp_path / ".lock", 0o644)
+    (tmp_path / "notebooks").mkdir()
+    write_notebook(tmp_path / "notebooks" / "01_a.ipynb")
+    write_plan(tmp_path, "")
+    assert run_study(root=tmp_path, out=tmp_path).exit_code == 0
