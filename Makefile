@@ -19,7 +19,7 @@ UV_FIND_LINKS ?= $(subst $(space),$(comma),$(strip $(PIP_LINKS)))
 .PHONY: study test lint lab bench lock
 
 study: $(STAMP)
-	$(BIN)/dreamrsi study --profile $(PROFILE) $(addprefix --only ,$(ONLY))
+	$(strip $(BIN)/dreamrsi study --profile $(PROFILE) $(addprefix --only ,$(ONLY)))
 
 test: $(STAMP)
 	$(BIN)/python -m pytest
