@@ -27,6 +27,20 @@ def repository_root() -> Path | None:
     return None
 
 
+def in_checkout(path: str) -> Path:
+    """Return a file or folder that comes with the repository, wherever the program was started.
+
+    Raises
+    ------
+    UserError
+        The package was installed without the repository, or the checkout lacks the path.
+    """
+    root = repository_root()
+    if root is None or not (root / path).exists():
+        raise UserError(f"{path} comes with the repository and is not here; clone the repository and run from it")
+    return root / path
+
+
 def resolve_out(out: str | Path | None) -> Path:
     """Return the export folder as an absolute path.
 

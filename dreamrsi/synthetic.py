@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from dreamrsi.errors import UserError
-from dreamrsi.files import repository_root
+from dreamrsi.files import in_checkout
 from dreamrsi.record import Attempt, Header
 from dreamrsi.tree import Tree
 
@@ -229,17 +229,8 @@ def load(folder: str | Path) -> list[Tree]:
 
 
 def committed(name: Literal["history", "heldout"]) -> list[Tree]:
-    """One of the two corpora that come with the checkout, wherever the program was started.
-
-    Raises
-    ------
-    UserError
-        The package was installed without the repository.
-    """
-    root = repository_root()
-    if root is None:
-        raise UserError("the synthetic corpus comes with the repository; clone it, or draw one with synthetic.corpus")
-    return load(root / "synthetic" / name)
+    """One of the two corpora that come with the repository, wherever the program was started."""
+    return load(in_checkout(f"synthetic/{name}"))
 
 
 if __name__ == "__main__":
