@@ -21,6 +21,8 @@ import types
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,7 +47,7 @@ _ONE_THREAD = dict.fromkeys(
 
 @dataclass(frozen=True)
 class Job:
-    """One attempt to be made: the agent resumes ``files``, the task evaluates the result. Without an agent, ``files`` are."""
+    """An attempt to be made: the agent resumes ``files``, the task evaluates; ``files`` themselves without an agent."""
 
     task: Task
     agent: Agent | None
@@ -95,8 +97,7 @@ def run_jobs(
         A job cannot be sent to a child process.
     """
     payloads = {key: _pickled(job) for key, job in jobs.items()}
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["dreamrsi.processes", *preload])
+    context = _context(preload)
     waiting = list(payloads)[::-1]
     running: dict[Key, _Running] = {}
     try:
@@ -119,6 +120,22 @@ def run_jobs(
         for child in running.values():
             _end(child)
             shutil.rmtree(child.folder, ignore_errors=True)
+
+
+_preloaded: set[str] = {"dreamrsi.processes"}
+
+
+def _context(preload: Sequence[str]) -> ForkServerContext:
+    """The fork server's context. The server is started anew when a task needs modules that it has not imported yet.
+
+    Without that every attempt of a second task in one notebook would import its libraries itself, which takes seconds.
+    """
+    context = multiprocessing.get_context("forkserver")
+    if not _preloaded.issuperset(preload):
+        _preloaded.update(preload)
+        forkserver._forkserver._stop()  # type: ignore[attr-defined]  # there is no public way
+    context.set_forkserver_preload(sorted(_preloaded))
+    return context
 
 
 def _pickled(job: Job) -> bytes:

@@ -143,8 +143,8 @@ def _apart(a: Circle, b: Circle, ra: float, rb: float) -> bool:
 def tolerant_score(circles: list[Circle]) -> float:
     """The sum of the radii as given, 0.0 if a wall or a pair is violated by more than ``TOLERANCE``."""
     walls = min(min(x, y, 1 - x, 1 - y) - r for x, y, r in circles)
-    pairs = min(math.hypot(a[0] - b[0], a[1] - b[1]) - a[2] - b[2] for a, b in combinations(circles, 2))
-    return math.fsum(r for _, _, r in circles) if min(walls, pairs) >= -TOLERANCE else 0.0
+    gaps = (math.hypot(a[0] - b[0], a[1] - b[1]) - a[2] - b[2] for a, b in combinations(circles, 2))
+    return math.fsum(r for _, _, r in circles) if min(walls, min(gaps, default=0.0)) >= -TOLERANCE else 0.0
 
 
 def sum_down(circles: list[Circle]) -> float:

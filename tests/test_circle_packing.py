@@ -1,0 +1,173 @@
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dreamrsi import tasks
+from dreamrsi.errors import UserError
+from dreamrsi.tasks.circle_packing import CirclePacking, write_circles
+from dreamrsi.tasks.circle_packing.evaluate import (
+    evaluate,
+    is_feasible,
+    read_circles,
+    repair,
+    sum_down,
+    tolerant_score,
+)
+
+TWO = [[0.25, 0.25, 0.25], [0.75, 0.75, 0.25]]
+
+
+def judge(circles, n=None):
+    return evaluate(json.dumps(circles).encode(), len(circles) if n is None else n)
+
+
+def test_golden_scores():
+    assert judge(TWO).score == 0.5
+    assert judge([[0.5, 0.5, 0.5]]).score == 0.5
+    # The best two circles sit in opposite corners and touch: the sum of their radii is 2 - sqrt(2).
+    r = (2 - math.sqrt(2)) / 2
+    best = judge([[r, r, r], [1 - r, 1 - r, r]])
+    assert best.score == pytest.approx(2 - math.sqrt(2), abs=1e-14)
+    assert best.score <= 2 - math.sqrt(2)
+
+
+def test_the_seed_workspace():
+    result = CirclePacking().evaluate(CirclePacking().seed_workspace())
+    assert result.score == pytest.approx(26 / 12, abs=1e-12)
+    assert result.metrics["score_at_tolerance_1e-12"] == pytest.approx(26 / 12, abs=1e-12)
+
+
+def test_an_overlap_of_1e13_is_repaired_and_not_scored_as_is():
+    """Twin test: the tolerant rule takes the overlap for free, the strict one does not."""
+    cheat = [[0.25, 0.5, 0.25 + 1e-13], [0.75, 0.5, 0.25]]
+    result = judge(cheat)
+    assert not is_feasible([tuple(c) for c in cheat])
+    assert result.metrics["score_at_tolerance_1e-12"] > 0.5
+    assert result.score <= 0.5
+    assert result.score == pytest.approx(0.5, abs=1e-12)
+
+
+def test_large_overlaps_are_invalid_and_say_where():
+    result = judge([[0.25, 0.5, 0.25], [0.7, 0.5, 0.25]])
+    assert result.status == "invalid" and result.score is None
+    assert "circle 0 reaches over" in result.error
+    assert judge([[0.1, 0.5, 0.2], [0.7, 0.5, 0.25]]).status == "invalid"
+    # At the limit of the repair: 1e-7 of the radius is mended, 1e-5 is not.
+    assert judge([[0.25, 0.5, 0.25 * (1 + 1e-7)], [0.75, 0.5, 0.25]]).status == "ok"
+    assert judge([[0.25, 0.5, 0.25 * (1 + 1e-5)], [0.75, 0.5, 0.25]]).status == "invalid"
+
+
+MALFORMED = {
+    "missing": None,
+    "empty": b"",
+    "not json": b"[[0.5, 0.5, 0.5]",
+    "not utf-8": b"\xff\xfe",
+    "deep": b"[" * 100_000,
+    "object": b'{"0": [0.5, 0.5, 0.1]}',
+    "number": b"1.0",
+    "too few": json.dumps([[0.5, 0.5, 0.5]]).encode(),
+    "too many": json.dumps(TWO + TWO).encode(),
+    "huge file": b"[" + b"[0.5, 0.5, 0.1]," * 100_000 + b"[0.5, 0.5, 0.1]]",
+    "pairs": json.dumps([[0.5, 0.5], [0.1, 0.1]]).encode(),
+    "nested": json.dumps([[0.25, 0.25, [0.25]], TWO[1]]).encode(),
+    "nan": b"[[NaN, 0.25, 0.25], [0.75, 0.75, 0.25]]",
+    "inf": b"[[0.25, 0.25, Infinity], [0.75, 0.75, 0.25]]",
+    "1e999": b"[[0.25, 0.25, 1e999], [0.75, 0.75, 0.25]]",
+    "huge integer": b"[[0.25, 0.25, 1" + b"0" * 400 + b"], [0.75, 0.75, 0.25]]",
+    "endless integer": b"[[0.25, 0.25, 1" + b"0" * 10_000 + b"], [0.75, 0.75, 0.25]]",
+    "bool": b"[[0.25, 0.25, true], [0.75, 0.75, 0.25]]",
+    "null": b"[[0.25, 0.25, null], [0.75, 0.75, 0.25]]",
+    "text": b'[[0.25, 0.25, "0.25"], [0.75, 0.75, 0.25]]',
+    "negative": b"[[0.25, 0.25, -0.25], [0.75, 0.75, 0.25]]",
+    "zero": b"[[0.25, 0.25, 0], [0.75, 0.75, 0.25]]",
+    "subnormal": b"[[0.25, 0.25, 1e-320], [0.75, 0.75, 0.25]]",
+    "outside": b"[[1.25, 0.25, 0.25], [0.75, 0.75, 0.25]]",
+    "on the wall": b"[[0, 0.25, 0.25], [0.75, 0.75, 0.25]]",
+    "too large": b"[[0.5, 0.5, 0.6], [0.75, 0.75, 0.25]]",
+    "same centre": b"[[0.5, 0.5, 0.25], [0.5, 0.5, 0.25]]",
+}
+
+
+@pytest.mark.parametrize("artifact", MALFORMED.values(), ids=MALFORMED)
+def test_malformed_artifacts_are_invalid_with_a_reason(artifact):
+    result = evaluate(artifact, 2)
+    assert result.status == "invalid" and result.score is None and result.error
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=60) | st.text(alphabet='[],.0123456789eE-+{}": nulNaInfty', max_size=60).map(str.encode))
+def test_no_bytes_raise(artifact):
+    assert evaluate(artifact, 1).status in ("ok", "invalid")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 8), st.floats(0, 3e-7))
+def test_what_is_scored_is_feasible_and_never_overstated(seed, n, excess):
+    """Touching circles, inflated a little: after the repair every inequality holds in rational arithmetic."""
+    random = np.random.default_rng(seed)
+    centres = random.uniform(0.05, 0.95, (n, 2))
+    gaps = np.linalg.norm(centres[:, None] - centres, axis=2) + np.diag(np.full(n, 9.0))
+    radii = np.minimum(gaps.min(axis=1) / 2, np.minimum(centres, 1 - centres).min(axis=1)) * (1 + excess)
+    if radii.min() < 1e-3:
+        return
+    circles = [(float(x), float(y), float(r)) for (x, y), r in zip(centres, radii, strict=True)]
+    strict = repair(circles)
+    assert is_feasible(strict)
+    assert all(new <= old for (*_, new), (*_, old) in zip(strict, circles, strict=True))
+    total = sum_down(strict)
+    assert Fraction(total) <= sum(Fraction(r) for *_, r in strict)
+    assert total == pytest.approx(sum(radii), rel=2e-6)
+    assert evaluate(write_circles(circles), n).score == total
+    assert tolerant_score(strict) >= total
+
+
+def test_floats_survive_the_artifact():
+    circles = [(0.1, 1 / 3, 0.05), (math.nextafter(0.7, 1), 0.7, 0.1)]
+    assert read_circles(write_circles(circles), 2) == circles
+
+
+def test_every_move_gives_a_whole_artifact_and_is_repeatable():
+    task = CirclePacking(7)
+    assert len(task.moves) >= 6
+    start = task.moves["perturb"](task.seed_workspace(), 1)
+    for name, move in task.moves.items():
+        made = move({**start, "note": b"kept"}, 5)
+        assert made == move({**start, "note": b"kept"}, 5), name
+        assert made["note"] == b"kept"
+        assert len(read_circles(made["packing.json"], 7)) == 7
+        assert task.evaluate(made).status in ("ok", "invalid")
+
+
+def test_moves_climb():
+    task = CirclePacking()
+    files = task.seed_workspace()
+    for seed, move in enumerate(("perturb", "relocate", "squeeze", "slsqp")):
+        files = task.moves[move](files, seed)
+    assert task.evaluate(files).score > 2.58
+
+
+def test_the_registry():
+    assert tasks.make("circle_packing").name == "circle_packing"
+    assert tasks.make("circle_packing:n=32").name == "circle_packing:n=32"
+    for text, problem in {
+        "circles": "there is no task 'circles'; choose one of circle_packing",
+        "circle_packing:m=3": "check the parameters",
+        "circle_packing:n=x": "whole number",
+        "circle_packing:n=1": "from 2 to 1000",
+    }.items():
+        with pytest.raises(UserError, match=problem):
+            tasks.make(text)
+
+
+def test_evaluations_hold_their_contract():
+    with pytest.raises(ValueError, match="finite number"):
+        tasks.Evaluation(score=math.nan)
+    with pytest.raises(ValueError, match="finite number"):
+        tasks.Evaluation()
+    with pytest.raises(ValueError, match="has no score"):
+        tasks.Evaluation(score=1.0, status="invalid")
