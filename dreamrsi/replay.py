@@ -95,6 +95,8 @@ def replay(
     total = len(tree)
     try:
         policy.start(width)
+    except PolicyError:
+        raise
     except Exception as error:
         raise _raised(name, 0, error) from error
     choose = policy.choose
@@ -104,6 +106,8 @@ def replay(
             break
         try:
             batch = choose(prefix)
+        except PolicyError:  # a sandboxed policy says itself what went wrong
+            raise
         except Exception as error:
             raise _raised(name, len(picks), error) from error
         batch = check_batch(name, prefix, batch)

@@ -1,0 +1,392 @@
+"""Policies that are source files, run in a process of their own that never receives unrevealed data.
+
+``load_policy`` gives an object that replay and live runs use like any other policy. ``replay_sandboxed`` screens one
+version on many trees at once. Either way the policy's process holds a copy of the prefix that grows with what was
+revealed; the caller keeps the episode, checks every batch against its own prefix and counts. What the sandbox stops
+and what it does not is in ``docs/sandbox.md``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from dreamrsi.errors import IllegalBatch, PolicyError, UserError
+from dreamrsi.replay import Episode, check_batch, failed, replay, reveal
+from dreamrsi.sandbox_child import MAX_TEXT, Answer, Ask, Loaded, News, Seen, Setup, Start
+from dreamrsi.sandbox_server import MAX_FRAME, Gone, Process, Server, shared, shutdown
+from dreamrsi.tree import Branch, Prefix, Tree
+
+__all__ = ["Limits", "SandboxedPolicy", "load_policy", "replay_sandboxed", "shutdown"]
+
+MAX_SOURCE = 2**20
+"""Bytes a policy's source may have."""
+
+_IMPORT_SECONDS = 60.0  # for the libraries that a policy imports; the policy's own time starts after them
+_MAX_NAME = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a policy may take.
+
+    Attributes
+    ----------
+    seconds : wall time of one ``choose()`` with the ``start()`` before it; also of loading, without its imports.
+    memory : bytes of address space beyond what the imports took. Not enforced on macOS.
+    cpu_seconds : CPU time of one process, all its episodes together.
+    """
+
+    seconds: float = 5.0
+    memory: int = 2**30
+    cpu_seconds: int = 600
+
+
+def load_policy(path: str | os.PathLike[str], *, limits: Limits | None = None) -> SandboxedPolicy:
+    """Load a policy from its source file into a sandbox process.
+
+    Parameters
+    ----------
+    path : a Python file that defines ``class Policy`` with ``start(width)``, ``choose(prefix)`` and a constructor that
+        needs no argument. It may import installed libraries, and built-in policies from :mod:`dreamrsi.policies`.
+    limits : the defaults of :class:`Limits` if None.
+
+    Returns
+    -------
+    SandboxedPolicy
+        Close it, or use it in a ``with`` statement: its process lives until then.
+
+    Raises
+    ------
+    PolicyError
+        The file cannot be read, or the policy not be loaded; names file and line, and says what to do.
+    """
+    return SandboxedPolicy(_read(path), Path(path).name, limits=limits)
+
+
+def replay_sandboxed(
+    source: str | os.PathLike[str] | bytes,
+    trees: Sequence[Tree],
+    width: int = 8,
+    max_rounds: int | None = None,
+    *,
+    beta: float | None = None,
+    fresh: bool = False,
+    limits: Limits | None = None,
+) -> list[Episode]:
+    """Replay one version of a policy on many trees.
+
+    All episodes run in lockstep in one process, a message a round. That is fast, and it lets a policy remember from
+    one tree what helps it on another; with ``fresh`` every episode has a process of its own, so that a difference
+    between the two shows a policy that remembers.
+
+    Parameters
+    ----------
+    source : path of a policy's file, or its content.
+    width, max_rounds : as for :func:`dreamrsi.replay`.
+    beta : set on the policy before each episode, if given.
+
+    Returns
+    -------
+    list of Episode
+        One a tree. Where the policy failed, the episode is a failed one, and the others go on.
+
+    Raises
+    ------
+    PolicyError
+        The policy cannot be loaded.
+    """
+    if isinstance(source, bytes):
+        content, file = source, "policy.py"
+    else:
+        content, file = _read(source), Path(source).name
+    if not fresh:
+        with SandboxedPolicy(content, file, limits=limits) as policy:
+            policy.beta = beta
+            return policy.replay_all(trees, width, max_rounds)
+    episodes = []
+    for tree in trees:
+        with SandboxedPolicy(content, file, limits=limits) as policy:
+            policy.beta = beta
+            try:
+                episodes.append(replay(policy, tree, width, max_rounds))
+            except PolicyError as error:
+                episodes.append(failed(policy.name, tree.name, error))
+    return episodes
+
+
+class SandboxedPolicy:
+    """A policy in a process of its own. Close it, or use it in a ``with`` statement.
+
+    Every episode gets a new ``Policy()``. All episodes of one object share the process, and with it the memory of the
+    policy's module; after a process has died, the next episode starts a new one.
+
+    Attributes
+    ----------
+    name : the class attribute ``name`` if it has one, else the name of the file without ``.py``.
+    source, sha256 : the bytes that run, and their hash in hexadecimal.
+    beta : set on the policy at the start of the next episodes; None leaves it alone.
+    default_beta : the policy's own; None if it has no such attribute.
+    """
+
+    def __init__(
+        self,
+        source: bytes,
+        file: str = "policy.py",
+        *,
+        limits: Limits | None = None,
+        _off: Iterable[str] = (),
+        _server: Server | None = None,
+    ) -> None:
+        if len(source) > MAX_SOURCE:
+            raise PolicyError(f"{file}: has {len(source)} bytes; a policy may have {MAX_SOURCE}")
+        self.source = source
+        self.sha256 = hashlib.sha256(source).hexdigest()
+        self.beta: float | None = None
+        self._file = file
+        self._limits = limits or Limits()
+        self._off = list(_off)
+        self._cap = None if "output" in self._off else MAX_FRAME
+        self._given_server = _server
+        self._process: Process | None = None
+        self._closed = False
+        self._feed: _Feed | None = None
+        loaded = self._launch()
+        self.name = _printable(loaded.name or "", _MAX_NAME)
+        self.default_beta = loaded.beta
+
+    def start(self, width: int) -> None:
+        """Begin a fresh episode."""
+        self._ensure()
+        self._feed = None
+
+    def choose(self, prefix: Prefix) -> Sequence[int]:
+        """Ask for the next batch.
+
+        Raises
+        ------
+        PolicyError
+            It raised, took too long, ended, or answered nonsense; names policy and round.
+        """
+        if self._feed is None:
+            self._feed = _Feed(0, prefix, self.beta)
+        try:
+            [answer] = self._ask([self._feed.ask()])
+        except Gone as error:
+            raise self._error(prefix.round, str(error)) from None
+        if isinstance(answer, dict):
+            raise self._refusal(prefix.round, answer)
+        self._feed.batch = answer
+        return answer
+
+    def replay_all(self, trees: Sequence[Tree], width: int = 8, max_rounds: int | None = None) -> list[Episode]:
+        """Replay on many trees in lockstep: one message a round carries the choices of all episodes that still run.
+
+        Returns one episode a tree; where the policy failed, a failed one.
+        """
+        if width < 1:
+            raise UserError(f"width is {width}; a batch needs room for at least one pick")
+        self._ensure()
+        self._feed = None
+        walks = [_Walk(self, number, tree, width, max_rounds) for number, tree in enumerate(trees)]
+        running = [walk for walk in walks if walk.episode is None]
+        while running:
+            answers: list[Answer] = []
+            try:
+                self._ask([walk.feed.ask() for walk in running], answers)
+            except Gone as error:
+                gone = str(error)
+            for walk, answer in zip(running, answers, strict=False):
+                walk.take(answer)
+            for walk in running[len(answers) :]:  # the process is gone, and their episodes with it
+                walk.fail(self._error(walk.prefix.round, gone))
+            running = [walk for walk in running if walk.episode is None]
+        return [walk.episode for walk in walks if walk.episode is not None]
+
+    def close(self) -> None:
+        """End the process."""
+        self._closed = True
+        if self._process is not None:
+            self._process.end()
+
+    def __enter__(self) -> SandboxedPolicy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_process", None) is not None:
+            with contextlib.suppress(Exception):
+                self.close()
+
+    def __repr__(self) -> str:
+        return f"<sandboxed policy {self.name}, sha256 {self.sha256[:12]}>"
+
+    def _ensure(self) -> None:
+        if self._closed:
+            raise PolicyError(f"policy {self.name}: was closed; load it again")
+        if self._process is None or self._process.ended:
+            self._launch()
+
+    def _launch(self) -> Loaded:
+        """Start the process and let it load the policy."""
+        limits, file = self._limits, self._file
+        setup = Setup(self.source, file, Path(file).stem, limits.memory, limits.cpu_seconds, self._off)
+        process = self._process = (self._given_server or shared()).fork()
+        try:
+            process.send(msgspec.msgpack.encode(setup), limits.seconds)
+            process.receive(_IMPORT_SECONDS, "importing its libraries", self._cap)
+            answer = process.receive(limits.seconds, "loading", self._cap)
+            loaded = msgspec.msgpack.decode(answer, type=Loaded)
+        except Gone as error:
+            raise PolicyError(f"{file}: {error}; mend what it does while it is loaded") from None
+        except msgspec.MsgspecError as error:
+            process.end()
+            raise PolicyError(f"{file}: talked to the sandbox while it was loaded ({error})") from None
+        except BaseException:
+            process.end()
+            raise
+        if loaded.name is None:
+            process.end()
+            raise PolicyError(_printable(loaded.error or f"{file}: cannot be loaded", MAX_TEXT))
+        return loaded
+
+    def _ask(self, asks: list[Ask], answers: list[Answer] | None = None) -> list[Answer]:
+        """Get an answer to each question, in order; those that came before a failure are in ``answers``."""
+        answers = [] if answers is None else answers
+        process = self._process
+        assert process is not None
+        try:
+            process.send(_encode(asks), self._limits.seconds)
+            while len(answers) < len(asks):
+                part = _decode(process.receive(self._limits.seconds, "choose()", self._cap))
+                if not 0 < len(part) <= len(asks) - len(answers):
+                    raise msgspec.ValidationError(f"{len(part)} answers to {len(asks) - len(answers)} questions")
+                answers += part
+        except msgspec.MsgspecError as error:
+            process.end()
+            raise Gone(f"its process gave a malformed answer: {error}") from None
+        except Gone:
+            raise
+        except BaseException:  # Ctrl-C: question and answer would no longer go together
+            process.end()
+            raise
+        return answers
+
+    def _error(self, round_: int, problem: str) -> PolicyError:
+        return PolicyError(f"policy {self.name}, round {round_}: {problem}")
+
+    def _refusal(self, round_: int, answer: dict[str, str]) -> PolicyError:
+        if "illegal" in answer:  # the text is that of check_batch, which names policy and round
+            return IllegalBatch(_printable(answer["illegal"], MAX_TEXT))
+        return self._error(round_, "raised " + _printable(answer.get("raised", "something"), MAX_TEXT))
+
+
+class _Feed:
+    """What of one episode's prefix was sent, so that each question carries only what is new."""
+
+    def __init__(self, number: int, prefix: Prefix, beta: float | None) -> None:
+        header = prefix._world.header
+        forks = bool(prefix._world.children)
+        self._start: Start | None = Start(
+            prefix.width, beta, prefix.root, prefix.advice, header.branches, header.steps, forks
+        )
+        self._number = number
+        self._prefix = prefix
+        self._sent: list[int] = []  # attempts of each opened branch
+        self.batch: Sequence[int] = ()  # the last answer
+
+    def ask(self) -> Ask:
+        """The next question."""
+        if self._start is not None:
+            start, self._start = self._start, None
+            return Ask(self._number, start, None)
+        prefix, sent = self._prefix, self._sent
+        branches: Sequence[Branch] = prefix.branches
+        extended: list[Seen | None] = []
+        for pick in self.batch:
+            if pick < 0:
+                continue
+            branch = branches[pick]
+            n = branch._n
+            if n == sent[pick]:
+                extended.append(None)
+            else:
+                sent[pick] = n
+                chain = branch._chain
+                extended.append((chain.scores[n - 1], chain.statuses[n - 1]))  # type: ignore[arg-type]
+        opened = []
+        for branch in branches[len(sent) :]:
+            chain = branch._chain
+            opened.append((chain.scores[0], chain.statuses[0], chain.tag, branch.origin))
+            sent.append(1)
+        return Ask(self._number, None, News(extended, opened, prefix._open_failed))  # type: ignore[arg-type]
+
+
+class _Walk:
+    """One episode of a lockstep replay; :func:`dreamrsi.replay` turned inside out."""
+
+    def __init__(self, policy: SandboxedPolicy, number: int, tree: Tree, width: int, max_rounds: int | None) -> None:
+        self.prefix = Prefix(tree.world, width)
+        self.feed = _Feed(number, self.prefix, policy.beta)
+        self.episode: Episode | None = None
+        self._policy = policy
+        self._tree = tree
+        self._limit = len(tree) if max_rounds is None else max_rounds
+        self._picks: list[tuple[int, ...]] = []
+        self._reveals: list[int] = []
+        self._go_on()
+
+    def take(self, answer: Answer) -> None:
+        """Check the answer and reveal what it picks."""
+        try:
+            if isinstance(answer, dict):
+                raise self._policy._refusal(self.prefix.round, answer)
+            batch = check_batch(self._policy.name, self.prefix, answer)
+        except PolicyError as error:
+            return self.fail(error)
+        if not batch:
+            return self._end("stopped")
+        self.feed.batch = batch
+        self._picks.append(batch)
+        reveal(self.prefix, batch, self._reveals)
+        self._go_on()
+
+    def fail(self, error: PolicyError) -> None:
+        """The policy broke its contract here."""
+        self.episode = failed(self._policy.name, self._tree.name, error)
+
+    def _go_on(self) -> None:
+        if len(self._reveals) >= len(self._tree):
+            self._end("complete")
+        elif len(self._picks) >= self._limit:
+            self._end("rounds")
+
+    def _end(self, reason: str) -> None:
+        self.episode = Episode(
+            self._policy.name, self._tree.name, tuple(self._picks), self._reveals, self.prefix.best, reason
+        )
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Answer]).decode
+
+
+def _read(path: str | os.PathLike[str]) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(MAX_SOURCE + 1)
+    except OSError as error:
+        raise PolicyError(f"{path}: cannot be read ({error.strerror}); give the path of a policy's file") from error
+
+
+def _printable(text: str, size: int) -> str:
+    """A text from a policy's process, safe to print: no control characters, so no tricks with terminals."""
+    return "".join(c if c.isprintable() else " " for c in text[:size])

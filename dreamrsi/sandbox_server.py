@@ -1,0 +1,263 @@
+"""The caller's handle on the sandbox: the server that forks policies' processes, and the channel to each of them."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from dreamrsi.errors import UserError
+from dreamrsi.sandbox_child import REPLY, REQUEST
+
+MAX_FRAME = 2**20
+"""Bytes of one message that are read from a policy's process."""
+
+_START_SECONDS = 60.0
+_KEPT_VARIABLES = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TZ", "SYSTEMROOT")
+_SET_VARIABLES = {
+    "PATH": "/usr/bin:/bin",
+    # The order of a set of strings is the same in every process, so the same policy makes the same choices.
+    "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    # One thread a library: a process may not start threads later, and must have none when it forks.
+    **dict.fromkeys(
+        ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "RAYON_NUM_THREADS"),
+        "1",
+    ),
+}
+# -P and -s are -I without -E, which would make Python ignore PYTHONHASHSEED; the environment is ours anyway.
+_COMMAND = (
+    "-P",
+    "-s",
+    "-c",
+    "import sys\n"
+    "if sys.argv[2] not in sys.path: sys.path.insert(0, sys.argv[2])\n"
+    "from dreamrsi.sandbox_child import serve\n"
+    "serve(int(sys.argv[1]))",
+)
+
+
+_SIGNALS: dict[int, str] = {
+    signal.SIGKILL: "SIGKILL: it closed its channel, or the system was out of memory",
+    signal.SIGXCPU: "SIGXCPU: it used up its CPU time",
+    signal.SIGSEGV: "SIGSEGV: a library crashed, perhaps out of memory",
+    signal.SIGABRT: "SIGABRT: a library gave up, perhaps out of memory",
+}
+
+
+class Gone(Exception):
+    """A policy's process ended, fell silent or talked nonsense; the text says which."""
+
+
+class Server:
+    """An interpreter that has loaded what policies need and forks a process for each; it runs no policy itself."""
+
+    def __init__(self, environment: dict[str, str] | None = None) -> None:
+        self.environment = clean_environment() if environment is None else environment
+        self._lock = threading.Lock()
+        self._folder = tempfile.mkdtemp(prefix="dreamrsi-")
+        os.chmod(self._folder, 0o755)  # empty, and stays so: the policies' whole file system
+        self._control, theirs = socket.socketpair()
+        self._log = tempfile.TemporaryFile()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, *_COMMAND, str(theirs.fileno()), str(Path(__file__).resolve().parent.parent)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._log,
+                pass_fds=[theirs.fileno()],
+                env=self.environment,
+                cwd=self._folder,
+                start_new_session=True,  # Ctrl-C is for the caller, who then ends the server
+            )
+        self._control.settimeout(_START_SECONDS)
+        try:
+            self._reply()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self._process.poll() is None
+
+    def fork(self) -> Process:
+        """Start a process that waits for its setup."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                pid, _ = self._request(b"f", 0, [theirs.fileno()])
+            except BaseException:
+                ours.close()
+                raise
+        return Process(self, pid, ours)
+
+    def end(self, pid: int, wait: bool) -> int:
+        """Kill a process and its group; with ``wait`` it gets a moment to end by itself. Return its wait status."""
+        return self._request(b"w" if wait else b"k", pid)[1]
+
+    def close(self) -> None:
+        """End all processes, then the server."""
+        self._control.close()  # the server ends its processes and returns
+        try:
+            self._process.wait(10.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._log.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _request(self, command: bytes, pid: int, fds: Sequence[int] = ()) -> tuple[int, int]:
+        with self._lock:
+            try:
+                socket.send_fds(self._control, [REQUEST.pack(command, pid)], fds)
+                return self._reply()
+            except BaseException:  # Ctrl-C too: request and reply would no longer go together
+                self.close()
+                raise
+
+    def _reply(self) -> tuple[int, int]:
+        body = b""
+        while len(body) < REPLY.size:
+            try:
+                more = self._control.recv(REPLY.size - len(body))
+            except OSError as error:
+                raise UserError(f"the sandbox's server does not answer ({error})") from error
+            if not more:
+                self._process.wait(5.0)
+                self._log.seek(0)
+                said = self._log.read()[-2000:].decode(errors="replace").strip()
+                raise UserError(f"the sandbox's server ended, exit code {self._process.returncode}: {said}")
+            body += more
+        pid, status = REPLY.unpack(body)
+        return pid, status
+
+
+class Process:
+    """The channel to one policy's process. Every message is a length in four bytes and then as many bytes."""
+
+    def __init__(self, server: Server, pid: int, channel: socket.socket) -> None:
+        self.pid = pid
+        self._server = server
+        self._channel = channel
+        self._buffer = bytearray()
+        self.ended = False
+
+    def send(self, body: bytes, seconds: float) -> None:
+        """Send a message.
+
+        Raises
+        ------
+        Gone
+            The process ended, or did not take it within ``seconds``.
+        """
+        self._channel.settimeout(seconds)
+        try:
+            self._channel.sendall(len(body).to_bytes(4, "little") + body)
+        except TimeoutError:
+            self.end()
+            raise Gone(f"took no message for {seconds:g} s") from None
+        except OSError:
+            raise Gone(self._epitaph()) from None
+
+    def receive(self, seconds: float, what: str, cap: int | None) -> bytes:
+        """Return the next message.
+
+        Raises
+        ------
+        Gone
+            The process ended; or ``what`` took longer than ``seconds``; or the message has more than ``cap`` bytes.
+        """
+        deadline = time.monotonic() + seconds
+        self._fill(4, deadline, f"{what} took longer than {seconds:g} s")
+        size = int.from_bytes(self._buffer[:4], "little")
+        if cap is not None and size > cap:
+            self.end()
+            raise Gone(f"answered with {size} bytes; at most {cap} are read")
+        self._fill(4 + size, deadline, f"{what} took longer than {seconds:g} s")
+        body = bytes(self._buffer[4 : 4 + size])
+        del self._buffer[: 4 + size]
+        return body
+
+    def _fill(self, size: int, deadline: float, late: str) -> None:
+        while len(self._buffer) < size:
+            left = deadline - time.monotonic()
+            try:
+                if left <= 0:
+                    raise TimeoutError
+                self._channel.settimeout(left)
+                more = self._channel.recv(65536)
+            except TimeoutError:
+                self.end()
+                raise Gone(late) from None
+            except OSError:
+                more = b""
+            if not more:
+                raise Gone(self._epitaph())
+            self._buffer += more
+
+    def _epitaph(self) -> str:
+        """How a process that hung up came to its end."""
+        status = self._status(wait=True)
+        if os.WIFEXITED(status):
+            return f"the process ended by itself with exit code {os.WEXITSTATUS(status)}"
+        number = os.WTERMSIG(status)
+        return f"the process ended with {_SIGNALS.get(number, f'signal {number}')}"
+
+    def end(self) -> None:
+        """Kill the process and its group; harmless if it has ended."""
+        if not self.ended:
+            self._status(wait=False)
+
+    def _status(self, wait: bool) -> int:
+        self.ended = True
+        self._channel.close()
+        try:
+            return self._server.end(self.pid, wait)
+        except (OSError, UserError):  # the server is gone and has taken its processes along
+            return int(signal.SIGKILL)
+
+
+def clean_environment() -> dict[str, str]:
+    """The variables a policy's process gets: a short list of the caller's, and fixed ones."""
+    return {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ} | _SET_VARIABLES
+
+
+_servers: dict[int, Server] = {}  # by process: a forked process must not talk to its parent's server
+_starting = threading.Lock()
+
+
+def shared() -> Server:
+    """The server that all policies of this process share; started at the first call, ended at exit."""
+    with _starting:
+        server = _servers.get(os.getpid())
+        if server is None or not server.alive:
+            if server is not None:
+                server.close()
+            server = _servers[os.getpid()] = Server()
+        return server
+
+
+@atexit.register
+def shutdown() -> None:
+    """End the shared server and every policy's process. The next policy starts a new one."""
+    server = _servers.pop(os.getpid(), None)
+    if server is not None:
+        with suppress(OSError):
+            server.close()
