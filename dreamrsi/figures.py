@@ -127,7 +127,9 @@ def context(width: str | float = "text", aspect: float = GOLDEN) -> AbstractCont
     return mpl.rc_context(settings)
 
 
-def new(width: str | float = "text", aspect: float = GOLDEN, rows: int = 1, cols: int = 1, **options: Any) -> Any:
+def new(
+    width: str | float = "text", aspect: float = GOLDEN, rows: int = 1, cols: int = 1, **options: Any
+) -> tuple[Figure, Any]:
     """Return ``(figure, axes)`` in the style, as ``pyplot.subplots`` does, without pyplot; ``options`` go to it too.
 
     Draw inside ``with figures.context():`` where what you add (text, legend, colour bars) takes its look from

@@ -106,13 +106,16 @@ def _prepare(source: Path, target: Path) -> None:
 
 
 def _strip(copy: Path) -> None:
-    """Take times and paths of this machine out of the executed copy."""
+    """Take out of the executed copy what differs in every run: times, paths, the random id of papermill's cell."""
     if not copy.exists():
         return
     notebook = _read(copy)
     for metadata in (notebook.metadata, *(cell.metadata for cell in notebook.cells)):
         for key in CHURN:
             metadata.pop(key, None)
+    for cell in notebook.cells:
+        if "injected-parameters" in cell.metadata.get("tags", []):
+            cell.id = "injected-parameters"
     copy.write_text(_text(notebook))
 
 

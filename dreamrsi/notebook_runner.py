@@ -27,7 +27,7 @@ def run_notebook(source: Path, copy: Path, *, parameters: dict[str, Any], deadli
     deadline
         Seconds for the whole notebook, the start of the kernel included.
     log
-        Where the standard output of the processes goes; removed if it stays empty.
+        Where the standard output of the processes goes; it stays if the notebook fails.
     """
     copy.unlink(missing_ok=True)  # a copy of an earlier run must not pass for this one's
     with tempfile.TemporaryDirectory(prefix="dreamrsi-", ignore_cleanup_errors=True) as name:
@@ -50,11 +50,11 @@ def run_notebook(source: Path, copy: Path, *, parameters: dict[str, Any], deadli
                 late = True
             finally:
                 _end(child, folder)
-        if log.stat().st_size == 0:
-            log.unlink()
-        if late:
-            return f"ran past its deadline of {deadline:g} s, in {_place(folder)}"
-        return _reason(folder, child.returncode, log)
+        reason = f"ran past its deadline of {deadline:g} s, in {_place(folder)}" if late else None
+        reason = reason or _reason(folder, child.returncode, log)
+        if reason is None or log.stat().st_size == 0:
+            log.unlink()  # what Jupyter says on the way of a run that went well would only alarm
+        return reason
 
 
 def _environment(folder: Path) -> dict[str, str]:

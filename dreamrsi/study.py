@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -121,7 +120,7 @@ def publish(out: Path, root: Path) -> int:
         (target / Path(file).name).unlink(missing_ok=True)
     for file in sorted(new):
         atomic_write(target / Path(file).name, (out / file).read_bytes())
-    shutil.copyfile(out / MANIFEST, target / MANIFEST)
+    atomic_write(target / MANIFEST, (out / MANIFEST).read_bytes())
     return len(new)
 
 
