@@ -274,13 +274,14 @@ def main() -> None:
     """Run the command line; user's errors become one line and exit code 2."""
     warnings.showwarning = _warn
     try:
-        app(standalone_mode=True)
+        app()
     except UserError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("interrupted; what was finished is kept", err=True)
-        sys.exit(130)
+    except SystemExit as ended:
+        if ended.code == 130:  # what typer makes of Ctrl-C
+            typer.echo("interrupted; what was finished is kept", err=True)
+        raise
 
 
 if __name__ == "__main__":

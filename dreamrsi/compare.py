@@ -80,7 +80,7 @@ def pool(comparison: pd.DataFrame, name: str) -> pd.DataFrame:
     """The same table with the policies called ``name`` or ``name:...`` as one row, the mean over them."""
     mine = comparison.policy.str.partition(":")[0] == name
     mean = comparison[mine].drop(columns=["policy", "goes_on"]).mean()
-    mean["policy"], mean["goes_on"] = f"{name} (mean of {mine.sum()})", bool(comparison[mine].goes_on.all())
+    mean["policy"], mean["goes_on"] = f"{name}:mean of {mine.sum()}", bool(comparison[mine].goes_on.all())
     pooled = pd.concat([comparison[~mine], mean.to_frame().T], ignore_index=True)
     return pooled[comparison.columns].infer_objects()
 

@@ -97,6 +97,13 @@ def _chunk(mix: Literal["article", "free"], noise: float, seeds: list[int]) -> t
     return holds, found
 
 
+def wide(rows: pd.DataFrame) -> pd.DataFrame:
+    """The shares of :func:`survey` to read: one line a mix and row, one column a noise, ``share [low, high]``."""
+    cell = rows.apply(lambda r: f"{r.holds:.3f} [{r.low:.3f}, {r.high:.3f}]", axis=1)
+    table = rows.assign(cell=cell).pivot_table("cell", ["mix", "row"], "noise", aggfunc="first", sort=False)
+    return table.rename(columns=lambda noise: f"noise {noise:g}").rename_axis(None, axis=1).reset_index()
+
+
 def wilson(successes: int, trials: int) -> tuple[float, float]:
     """The 95 % Wilson score interval of a share."""
     z = 1.959963984540054

@@ -1,0 +1,186 @@
+"""The commands as a user types them: output, exit codes, and one clear message for what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from dreamrsi import cli
+
+CORPUS = Path(__file__).parent.parent / "synthetic" / "history"
+LATE = str(CORPUS / "late-6a.jsonl")
+MATH = str(CORPUS / "math.jsonl")
+
+
+def in_a_process(*arguments):
+    command = [sys.executable, "-m", "dreamrsi", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture
+def dreamrsi(capsys, monkeypatch):
+    """Run a command in this process, which spares seconds of imports."""
+
+    def command(*arguments):
+        monkeypatch.setattr(sys, "argv", ["dreamrsi", *map(str, arguments)])
+        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as ended:
+            code = ended.code or 0
+        out, err = capsys.readouterr()
+        return SimpleNamespace(returncode=code, stdout=out, stderr=err)
+
+    return command
+
+
+def test_score_prints_a_table_with_the_betas_it_used(dreamrsi):
+    done = dreamrsi("score", LATE, MATH, "--beta1", "0.02", "--beta2", "0.05")
+    assert done.returncode == 0 and not done.stderr
+    assert "beta1 0.02, beta2 0.05, width 8, 2 trees" in done.stdout
+    row = next(line for line in done.stdout.splitlines() if line.split()[:1] == ["early_stop"]).split()
+    assert row[1:3] == ["2", "2"] and row[4] == "44.000"
+
+
+def test_score_derives_the_betas_from_the_scale_of_the_scores(dreamrsi, tmp_path):
+    path = tmp_path / "tree.jsonl"
+    rows = [{"branch": 0, "attempt": i, "seq": i, "score": s, "status": "ok"} for i, s in enumerate((100.0, 350.0))]
+    path.write_text(
+        "\n".join(map(json.dumps, [{"format": "dreamrsi.tree/1", "task": "toy", "root": {"score": -50.0}}, *rows]))
+    )
+    assert "beta1 0.8, beta2 2," in dreamrsi("score", path).stdout
+
+
+@pytest.mark.parametrize(("form", "start"), [("csv", "policy,hits"), ("md", "| policy"), ("tex", "% needs")])
+def test_score_prints_other_formats_alone(dreamrsi, form, start):
+    done = dreamrsi("score", MATH, "--format", form)
+    assert done.stdout.startswith(start)
+
+
+def test_replay_shows_the_rounds_and_flags_a_branch_never_opened(dreamrsi):
+    done = dreamrsi("replay", LATE, "--policy", "parallel_refine:width=4")
+    assert done.returncode == 0
+    assert "round  0  picks open open open open  -> 4 attempts, best so far" in done.stdout
+    assert "stopped by the policy after 11 rounds and 44 attempts" in done.stdout
+    assert "NEVER OPENED" in done.stdout
+    assert "NEVER OPENED" not in dreamrsi("replay", LATE, "--policy", "early_stop").stdout
+
+
+def test_replay_for_machines(dreamrsi):
+    found = json.loads(dreamrsi("replay", LATE, "--policy", "early_stop", "--json").stdout)
+    assert [(row["attempts"], row["rounds"], row["hit"]) for row in found] == [(44, 11, True)]
+    assert len(found[0]["order"]) == 44
+
+
+def test_tree_says_what_a_file_holds(dreamrsi):
+    out = dreamrsi("tree", MATH).stdout
+    assert "8 branches, 88 attempts (caps 8 x 11, width 8)" in out and "synthetic" in out
+    assert out.count("branch ") == 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["score", "nowhere.jsonl"], "error: nowhere.jsonl: cannot be read"),
+        (["replay", MATH, "--policy", "greedy"], "error: there is no policy 'greedy'; choose one of"),
+        (["replay", MATH, "--policy", "early_stop:strikes=0"], "error: strikes is 0; it must be"),
+        (["replay", MATH, "--policy", "nowhere.py"], "nowhere.py"),
+        (["replay", MATH, "--policy", "early_stop", "--width", "0"], "--width"),
+        (["score", MATH, "--beta1", "nan"], "error: beta1 and beta2 must be finite"),
+        (["run", "knitting", "--out", "x"], "knitting"),
+        (["run", "circle_packing", "--out", "/proc/nowhere"], "/proc/nowhere"),
+        (["study", "--profile", "huge"], "huge"),
+    ],
+)
+def test_a_user_s_error_is_one_message_and_exit_code_2(dreamrsi, arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = dreamrsi(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_malformed_tree_names_file_line_and_field(dreamrsi, tmp_path):
+    path = tmp_path / "bad.jsonl"
+    lines = Path(MATH).read_text().splitlines()
+    path.write_text("\n".join([*lines[:4], lines[4].replace('"score":', '"scroe":'), *lines[5:]]))
+    done = dreamrsi("score", path)
+    assert done.returncode == 2
+    assert "bad.jsonl, line 5: Object contains unknown field `scroe`" in done.stderr
+
+
+def test_a_torn_tree_is_scored_with_a_warning(tmp_path):
+    path = tmp_path / "torn.jsonl"
+    path.write_bytes(Path(MATH).read_bytes()[:-30])
+    done = in_a_process("score", path)
+    assert done.returncode == 0
+    assert "warning: " in done.stderr and "the last line is torn" in done.stderr
+
+
+POLICY = """
+class Policy:
+    name = "mine"
+    def start(self, width):
+        self.width = width
+    def choose(self, prefix):
+        {body}
+"""
+
+
+def test_score_takes_a_policy_file(dreamrsi, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(POLICY.format(body="return [-1] * self.width if not prefix.round else []"))
+    done = dreamrsi("score", MATH, "--policy", path)
+    assert done.returncode == 0, done.stderr
+    row = next(line for line in done.stdout.splitlines() if line.split()[:1] == ["mine"]).split()
+    assert row[1] == "1" and row[4] == "8.000"
+
+
+def test_a_policy_file_that_raises_scores_minus_infinity_and_the_others_go_on(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(POLICY.format(body="return [1 // 0]"))
+    done = in_a_process("score", MATH, "--policy", path)
+    assert done.returncode == 0
+    assert "policy mine, round 0: raised ZeroDivisionError" in done.stderr
+    assert "early_stop" in done.stdout
+    done = in_a_process("replay", MATH, "--policy", path)
+    assert done.returncode == 2 and "raised ZeroDivisionError" in done.stderr
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_run_with_one_line_and_keeps_what_is_done(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "dreamrsi",
+        "run",
+        "circle_packing",
+        "--out",
+        str(tmp_path / "run"),
+        "--workspaces",
+        "2",
+    ]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout.readline().startswith("1/22 ")
+    os.kill(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted; what was finished is kept" in err and "Traceback" not in err
+    time.sleep(0.5)
+    record = (tmp_path / "run" / "round-01" / "tree.jsonl").read_text()
+    assert '"attempt":0' in record
+    done = in_a_process("tree", tmp_path / "run" / "round-01" / "tree.jsonl")
+    assert done.returncode == 0
