@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from dreamrsi.errors import UserError
@@ -57,21 +58,26 @@ def check_name(name: str) -> str:
     return name
 
 
-def atomic_write(path: Path, content: bytes | str) -> Path:
-    """Write ``content`` (text as UTF-8) beside ``path`` and rename it into place; folders are made.
+def atomic_write(path: Path, content: bytes | str | Iterable[bytes]) -> Path:
+    """Write ``content`` (text as UTF-8, or pieces of bytes) beside ``path``, wait for the disk, and rename it into place.
+
+    Folders are made. The file is there whole or not at all.
 
     Raises
     ------
     UserError
         The place cannot be written to.
     """
-    data = content.encode() if isinstance(content, str) else content
+    text = content.encode() if isinstance(content, str) else content
+    pieces = [text] if isinstance(text, bytes) else text
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            file.writelines(pieces)
+            file.flush()
+            os.fsync(file.fileno())
         os.chmod(temporary, 0o644)  # mkstemp gives 0600, which others could not read
         os.replace(temporary, path)
     except OSError as error:

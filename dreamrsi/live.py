@@ -21,9 +21,10 @@ from typing import Any, TypeVar
 
 from dreamrsi.agents import Agent, MoveAgent
 from dreamrsi.errors import PolicyError, RecordError, UserError
+from dreamrsi.files import atomic_write
 from dreamrsi.policies import Policy
 from dreamrsi.processes import Job, Outcome, run_jobs
-from dreamrsi.record import Attempt, Batch, Header, Record, RecordWriter, Root, read_record, write_whole
+from dreamrsi.record import Attempt, Batch, Header, Record, RecordWriter, Root, read_record
 from dreamrsi.replay import check_batch, reveal
 from dreamrsi.tasks import Task, make
 from dreamrsi.tree import OPEN, Prefix, Tree, World
@@ -336,7 +337,7 @@ def _check_config(path: Path, config: dict[str, Any]) -> None:
     if not path.exists():
         if (path.parent / ROUND).exists():
             raise UserError(f"{path.parent}: holds a {ROUND} but no config.json; choose another folder")
-        write_whole(path, [(json.dumps(config, indent=1) + "\n").encode()])
+        atomic_write(path, json.dumps(config, indent=1) + "\n")
         return
     try:
         found = json.loads(path.read_bytes())

@@ -189,23 +189,6 @@ def encode_lines(header: Header, attempts: Iterable[Attempt], batches: Iterable[
         yield _encode(waiting.pop()) + b"\n"
 
 
-def write_whole(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> None:
-    """Write a file so that it is there whole or not at all: a temporary file beside it, then a rename."""
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.writelines(chunks)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise UserError(
-            f"{path}: cannot be written ({error.strerror}); choose a folder that exists and is writable"
-        ) from error
-
-
 class RecordWriter:
     """Appends to a record, each line flushed to disk before the call returns.
 

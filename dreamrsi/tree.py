@@ -6,8 +6,10 @@ import math
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from dreamrsi.errors import RecordError
+from dreamrsi.files import atomic_write
 from dreamrsi.record import (
     Attempt,
     Batch,
@@ -16,7 +18,6 @@ from dreamrsi.record import (
     TornRecordWarning,
     encode_lines,
     read_record,
-    write_whole,
 )
 
 OPEN = -1
@@ -276,7 +277,7 @@ class Tree:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the tree; the file is there whole or not at all."""
-        write_whole(path, encode_lines(self.header, self.attempts, self.batches))
+        atomic_write(Path(path), encode_lines(self.header, self.attempts, self.batches))
 
     def __len__(self) -> int:
         return len(self.attempts)

@@ -169,12 +169,9 @@ def test_writer_resumes_behind_the_last_whole_line(tmp_path):
 
 def test_saving_is_all_or_nothing(tmp_path):
     tree = tree_of([[1.0, 2.0]])
-    path = tmp_path / "no folder" / "tree.jsonl"
-    with pytest.raises(d.UserError, match="cannot be written"):
-        tree.save(path)
     path = tmp_path / "tree.jsonl"
     path.mkdir()  # something is in the way of the rename
-    with pytest.raises(d.UserError, match="cannot be written"):
+    with pytest.raises(d.UserError, match="cannot write .*tree.jsonl"):
         tree.save(path)
     assert [p.name for p in tmp_path.iterdir()] == ["tree.jsonl"]
 
