@@ -4,8 +4,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import scipy.optimize  # noqa: F401  # so that its threads are limited too
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_limits
 
 from dreamrsi import tasks
 from dreamrsi.errors import UserError
@@ -18,6 +20,14 @@ from dreamrsi.tasks.circle_packing.evaluate import (
     sum_down,
     tolerant_score,
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """As in a live run; more threads only get in each other's way here."""
+    with threadpool_limits(1):
+        yield
+
 
 TWO = [[0.25, 0.25, 0.25], [0.75, 0.75, 0.25]]
 
