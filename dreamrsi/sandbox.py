@@ -19,8 +19,9 @@ import msgspec
 
 from dreamrsi.errors import IllegalBatch, PolicyError, UserError
 from dreamrsi.replay import Episode, check_batch, failed, replay, reveal
-from dreamrsi.sandbox_child import MAX_TEXT, Answer, Ask, Loaded, News, Seen, Setup, Start
-from dreamrsi.sandbox_server import MAX_FRAME, Gone, Process, Server, shared, shutdown
+from dreamrsi.sandbox_child import MAX_ANSWERS, Answer, Ask, Loaded, News, Seen, Start
+from dreamrsi.sandbox_confine import MAX_TEXT, Setup
+from dreamrsi.sandbox_server import Gone, Process, Server, shared, shutdown
 from dreamrsi.tree import Branch, Prefix, Tree
 
 __all__ = ["Limits", "SandboxedPolicy", "load_policy", "replay_sandboxed", "shutdown"]
@@ -28,6 +29,7 @@ __all__ = ["Limits", "SandboxedPolicy", "load_policy", "replay_sandboxed", "shut
 MAX_SOURCE = 2**20
 """Bytes a policy's source may have."""
 
+_MAX_MESSAGE = 2**20  # bytes that are read of one message from a policy's process; more where the width is large
 _IMPORT_SECONDS = 60.0  # for the libraries that a policy imports; the policy's own time starts after them
 _MAX_NAME = 100
 
@@ -152,19 +154,18 @@ class SandboxedPolicy:
         self._file = file
         self._limits = limits or Limits()
         self._off = list(_off)
-        self._cap = None if "output" in self._off else MAX_FRAME
+        self._cap = None if "output" in self._off else _MAX_MESSAGE
         self._given_server = _server
         self._process: Process | None = None
         self._closed = False
         self._feed: _Feed | None = None
         loaded = self._launch()
-        self.name = _printable(loaded.name or "", _MAX_NAME)
+        self.name = _printable(loaded.name or "", _MAX_NAME) or Path(file).stem
         self.default_beta = loaded.beta
 
     def start(self, width: int) -> None:
         """Begin a fresh episode."""
-        self._ensure()
-        self._feed = None
+        self._begin(width)
 
     def choose(self, prefix: Prefix) -> Sequence[int]:
         """Ask for the next batch.
@@ -192,8 +193,7 @@ class SandboxedPolicy:
         """
         if width < 1:
             raise UserError(f"width is {width}; a batch needs room for at least one pick")
-        self._ensure()
-        self._feed = None
+        self._begin(width)
         walks = [_Walk(self, number, tree, width, max_rounds) for number, tree in enumerate(trees)]
         running = [walk for walk in walks if walk.episode is None]
         while running:
@@ -229,11 +229,14 @@ class SandboxedPolicy:
     def __repr__(self) -> str:
         return f"<sandboxed policy {self.name}, sha256 {self.sha256[:12]}>"
 
-    def _ensure(self) -> None:
+    def _begin(self, width: int) -> None:
         if self._closed:
             raise PolicyError(f"policy {self.name}: was closed; load it again")
-        if self._process is None or self._process.ended:
+        if self._process is None or not self._process.usable:
             self._launch()
+        if self._cap is not None:
+            self._cap = _MAX_MESSAGE + MAX_ANSWERS * 5 * width  # a pick takes at most five bytes
+        self._feed = None
 
     def _launch(self) -> Loaded:
         """Start the process and let it load the policy."""
@@ -284,8 +287,10 @@ class SandboxedPolicy:
         return PolicyError(f"policy {self.name}, round {round_}: {problem}")
 
     def _refusal(self, round_: int, answer: dict[str, str]) -> PolicyError:
-        if "illegal" in answer:  # the text is that of check_batch, which names policy and round
-            return IllegalBatch(_printable(answer["illegal"], MAX_TEXT))
+        if "illegal" in answer:
+            text = _printable(answer["illegal"], MAX_TEXT)  # that of check_batch, if the policy left it alone
+            named = text.startswith(f"policy {self.name}, round {round_}")
+            return IllegalBatch(text if named else f"policy {self.name}, round {round_}: {text}")
         return self._error(round_, "raised " + _printable(answer.get("raised", "something"), MAX_TEXT))
 
 

@@ -19,9 +19,6 @@ from pathlib import Path
 from dreamrsi.errors import UserError
 from dreamrsi.sandbox_child import REPLY, REQUEST
 
-MAX_FRAME = 2**20
-"""Bytes of one message that are read from a policy's process."""
-
 _START_SECONDS = 60.0
 _KEPT_VARIABLES = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TZ", "SYSTEMROOT")
 _SET_VARIABLES = {
@@ -65,7 +62,7 @@ class Server:
     def __init__(self, environment: dict[str, str] | None = None) -> None:
         self.environment = clean_environment() if environment is None else environment
         self._lock = threading.Lock()
-        self._folder = tempfile.mkdtemp(prefix="dreamrsi-")
+        self._folder = tempfile.mkdtemp(prefix="dreamrsi-sandbox-")
         os.chmod(self._folder, 0o755)  # empty, and stays so: the policies' whole file system
         self._control, theirs = socket.socketpair()
         self._log = tempfile.TemporaryFile()
@@ -154,6 +151,7 @@ class Process:
 
     def __init__(self, server: Server, pid: int, channel: socket.socket) -> None:
         self.pid = pid
+        self._owner = os.getpid()
         self._server = server
         self._channel = channel
         self._buffer = bytearray()
@@ -225,9 +223,16 @@ class Process:
         if not self.ended:
             self._status(wait=False)
 
+    @property
+    def usable(self) -> bool:
+        """Whether it can be asked: it has not ended, and is this process's own, not one that a fork copied."""
+        return not self.ended and self._owner == os.getpid()
+
     def _status(self, wait: bool) -> int:
         self.ended = True
         self._channel.close()
+        if self._owner != os.getpid():
+            return 0
         try:
             return self._server.end(self.pid, wait)
         except (OSError, UserError):  # the server is gone and has taken its processes along

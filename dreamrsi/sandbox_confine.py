@@ -1,0 +1,220 @@
+"""How a policy's process loads the policy's source, and what it gives up before it does."""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import errno
+import functools
+import importlib.machinery
+import os
+import pwd
+import resource
+import signal
+import sys
+import types
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+MAX_TEXT = 2000
+"""Characters of an error text that are kept."""
+
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
+_CLONE_NEWUSER = 0x10000000
+_CAPABILITY_VERSION_3 = 0x20080522
+
+
+class Setup(msgspec.Struct, array_like=True):
+    """The first message: the source, and the limits to run it under. ``off`` switches guards off, for tests."""
+
+    source: bytes
+    file: str
+    stem: str
+    memory: int
+    cpu_seconds: int
+    off: list[str]
+
+
+class LoadError(Exception):
+    """The policy cannot be loaded; the text says where and what to do."""
+
+
+def import_for(source: bytes) -> dict[str, str]:
+    """Import whatever modules the source names, while files can still be opened; return what failed, and why.
+
+    These are the libraries of this interpreter: the policy's own folder is not on the path, and nothing of the policy
+    runs. Attributes of modules are looked up once, because many libraries load their parts at that moment.
+    """
+    failed: dict[str, str] = {}
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return failed  # loading will say what is wrong
+    bound: dict[str, types.ModuleType] = {}
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                module = _import(alias.name, [], failed)
+                if module is not None and alias.asname is None:
+                    bound[alias.name.partition(".")[0]] = module
+                elif alias.asname is not None:
+                    bound[alias.asname] = sys.modules.get(alias.name, types.ModuleType("missing"))
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            _import(node.module, [alias.name for alias in node.names], failed)
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in bound:
+            with suppress(Exception):
+                getattr(bound[node.value.id], node.attr)
+    return failed
+
+
+def _import(name: str, names: list[str], failed: dict[str, str]) -> types.ModuleType | None:
+    if any(part.startswith("__") for part in name.split(".")):
+        return None  # __main__ modules do things when they are imported
+    try:
+        module: types.ModuleType = __import__(name, fromlist=[n for n in names if not n.startswith("__")])
+    except (Exception, SystemExit) as error:
+        failed[name] = f"{type(error).__name__}: {error}"
+        return None
+    return module
+
+
+def load(setup: Setup, missing: dict[str, str]) -> type:
+    """Execute the source and return its class Policy."""
+    file = setup.file
+    module = types.ModuleType("policy")
+    sys.modules["policy"] = module  # dataclasses and pickle look there
+    try:
+        exec(compile(setup.source, file, "exec", dont_inherit=True), module.__dict__)  # nosec: this is the sandbox
+    except SyntaxError as error:
+        raise LoadError(f"{file}, line {error.lineno}: SyntaxError: {error.msg}; mend the line") from None
+    except ImportError as error:
+        reason = missing.get(error.name or "", text_of(error))
+        place = where(error, file)
+        raise LoadError(
+            f"{place}: cannot import {error.name} ({reason}); install it, or import what is installed. Imports must be "
+            "written as import statements: only those are loaded before files are closed to the policy"
+        ) from None
+    except BaseException as error:
+        raise LoadError(f"{where(error, file)}: raised {text_of(error)} while it was loaded; mend the line") from None
+    made = module.__dict__.get("Policy")
+    if not isinstance(made, type):
+        raise LoadError(f"{file}: defines no class Policy; the class with start() and choose() must have that name")
+    try:
+        policy: Any = made()
+    except BaseException as error:
+        raise LoadError(
+            f"{where(error, file)}: Policy() raised {text_of(error)}; its constructor must work without arguments"
+        ) from None
+    for method in ("start", "choose"):
+        if not callable(getattr(policy, method, None)):
+            raise LoadError(f"{file}: class Policy has no method {method}(); a policy has start() and choose()")
+    return made
+
+
+def where(error: BaseException, file: str) -> str:
+    """The last line of the policy that the error passed through."""
+    line = None
+    step = error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_code.co_filename == file:
+            line = step.tb_lineno
+        step = step.tb_next
+    return file if line is None else f"{file}, line {line}"
+
+
+def text_of(error: BaseException) -> str:
+    """Kind and text of an error, bounded, in valid Unicode."""
+    kind = type(error).__name__
+    if isinstance(error, MemoryError):
+        return f"{kind}: out of memory"
+    try:
+        text = f"{kind}: {error}".encode(errors="replace").decode()[:MAX_TEXT]
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.EAGAIN):
+            text += ": a policy can open no files or sockets and start no processes"
+    except Exception:
+        return kind
+    return text.removesuffix(": ")
+
+
+# Confinement.
+
+
+def confine(setup: Setup) -> None:
+    """Give up, for good, everything a policy does not need. Each guard has a name by which a test switches it off."""
+    off = set(setup.off)
+    if "files" not in off:
+        finders = (importlib.machinery.BuiltinImporter, importlib.machinery.FrozenImporter)
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder in finders]  # the others open files
+    system = libc()
+    taken = _address_space()
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CPU, (setup.cpu_seconds, setup.cpu_seconds + 1))
+    if "user" not in off:
+        _drop_user(system)
+    if system is not None:
+        system.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        system.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # after the user was changed, which clears it
+        system.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # no process of the same user reads this one's memory
+    if "memory" not in off:
+        with suppress(OSError, ValueError):  # macOS
+            limit = taken + setup.memory
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    if "processes" not in off:
+        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+    if "files" not in off:
+        # Zero, not the number of those that are open: a policy could close one and open another in its place.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+
+
+@functools.cache
+def libc() -> ctypes.CDLL | None:
+    """The C library, for calls that Python has no name for; Linux only."""
+    return ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+@functools.cache
+def nobody() -> tuple[int, int]:
+    """User and group of the unprivileged account."""
+    try:
+        account = pwd.getpwnam("nobody")
+    except KeyError:
+        return 65534, 65534
+    return account.pw_uid, account.pw_gid
+
+
+def _address_space() -> int:
+    """Bytes of address space that this process has taken so far; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[0]) * resource.getpagesize()
+    except OSError:
+        return 0
+
+
+def _drop_user(system: ctypes.CDLL | None) -> None:
+    """See no file system any more, and become nobody; an ordinary user does so in a user namespace, where allowed."""
+    if os.getuid() == 0:
+        user, group = nobody()
+        try:
+            os.chroot(".")  # an empty folder that belongs to the caller
+            os.chdir("/")
+            os.setgroups([])
+            os.setgid(group)
+            os.setuid(user)
+        except OSError as error:
+            raise LoadError(
+                f"the sandbox runs as root and cannot become nobody ({error.strerror}); run it as an ordinary user, or "
+                "allow CAP_SETUID, CAP_SETGID and CAP_SYS_CHROOT"
+            ) from error
+    elif system is not None and system.unshare(_CLONE_NEWUSER) == 0:
+        # In a namespace of its own a process cannot read the memory of one outside, not even the same user's.
+        with suppress(OSError):
+            os.chroot(".")
+            os.chdir("/")
+        header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+        system.capset(header, (ctypes.c_uint32 * 6)())
