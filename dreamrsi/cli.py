@@ -96,6 +96,7 @@ def score(
     ] = None,
     width: Width = 8,
     max_rounds: MaxRounds = None,
+    by_tree: Annotated[bool, typer.Option("--by-tree", help="One line a policy and tree instead of means.")] = False,
     output: Annotated[Format, typer.Option("--format", help="How to print the table.")] = "table",
 ) -> None:
     """Score the built-in policies, and your own, on recorded trees by Eq. 1 of the paper.
@@ -109,15 +110,14 @@ def score(
     b1, b2 = _betas(loaded, beta1, beta2)
     with ExitStack() as stack:
         chosen = [_policy(name, stack) for name in [*d.policies.BUILTIN, *(policy or ())]]
-        table = compare.compare(loaded, chosen, width=width, max_rounds=max_rounds, beta1=b1, beta2=b2)
+        settings: Any = {"width": width, "max_rounds": max_rounds, "beta1": b1, "beta2": b2}
+        score_all = compare.by_tree if by_tree else compare.compare
+        table = score_all(loaded, chosen, **settings).drop(columns="goes_on", errors="ignore")
     if output == "table":
         typer.echo(f"beta1 {b1:g}, beta2 {b2:g}, width {width}, {len(loaded)} trees; ratios to parallel_refine")
     typer.echo(_print(table, output))
-    lost = int(table.never_opened.max())
-    if output == "table" and lost:
-        typer.echo(
-            "never_opened: trees whose best score lies on a branch that the policy did not open; V is blind there"
-        )
+    if output == "table" and table.never_opened.any():
+        typer.echo("never_opened: the best score lies on a branch that the policy did not open; its V is blind there")
 
 
 @app.command()

@@ -11,7 +11,7 @@ import pandas as pd
 from dreamrsi import policies as builtin
 from dreamrsi import synthetic
 from dreamrsi.errors import UserError
-from dreamrsi.objective import outcome, value
+from dreamrsi.objective import outcome, score, value
 from dreamrsi.policies import Policy
 from dreamrsi.replay import Episode, replay, replay_all
 from dreamrsi.tree import Tree
@@ -26,6 +26,32 @@ def outcomes(episodes: Mapping[str, Sequence[Episode]], trees: Sequence[Tree]) -
     """One row a policy and tree: the fields of :class:`~dreamrsi.objective.Outcome`."""
     rows = [outcome(e, t) for row in episodes.values() for e, t in zip(row, trees, strict=True)]
     return pd.DataFrame(rows)
+
+
+def _episodes(
+    trees: Sequence[Tree], policies: Sequence[Policy], width: int, max_rounds: int | None
+) -> dict[str, list[Episode]]:
+    """Replay every policy on every tree; a policy that failed is named in a warning."""
+    episodes = replay_all(policies, trees, width, max_rounds)
+    for failure in [episode.error for row in episodes.values() for episode in row if episode.error]:
+        warnings.warn(f"{failure}; it scores -inf", stacklevel=3)
+    return episodes
+
+
+def by_tree(
+    trees: Sequence[Tree],
+    policies: Sequence[Policy | str],
+    *,
+    width: int,
+    max_rounds: int | None,
+    beta1: float,
+    beta2: float,
+) -> pd.DataFrame:
+    """One row a policy and tree: the fields of :class:`~dreamrsi.objective.Outcome`, V, and ``never_opened``."""
+    episodes = _episodes(trees, build(policies), width, max_rounds)
+    table = outcomes(episodes, trees)
+    table["V"] = [score(episode, beta1=beta1, beta2=beta2) for row in episodes.values() for episode in row]
+    return table.assign(never_opened=~table.pop("opened"))
 
 
 def compare(
@@ -50,25 +76,24 @@ def compare(
     Returns
     -------
     DataFrame
-        ``policy, hits, trees, quality, attempts, rounds, V, never_opened`` (misses on a branch never opened)
+        ``policy, hits, trees, quality, regret, attempts, rounds, V, never_opened`` (misses on a branch never opened)
         ``, quality_ratio, attempt_ratio, goes_on`` (the rule of ``synthetic/README.md``).
     """
     chosen = build(policies)
     names = [policy.name for policy in chosen]
     extra = [] if baseline in names else build([baseline])
-    episodes = replay_all(chosen + extra, trees, width, max_rounds)
-    for failure in [episode.error for row in episodes.values() for episode in row if episode.error]:
-        warnings.warn(f"{failure}; it scores -inf", stacklevel=2)
+    episodes = _episodes(trees, chosen + extra, width, max_rounds)
     table = outcomes(episodes, trees).assign(never_opened=lambda t: ~t.opened)
     rows = table.groupby("policy", sort=False).agg(
         hits=("hit", "sum"),
         trees=("hit", "size"),
         quality=("quality", "mean"),
+        regret=("regret", "mean"),
         attempts=("attempts", "mean"),
         rounds=("rounds", "mean"),
         never_opened=("never_opened", "sum"),
     )
-    rows.insert(5, "V", [value(episodes[name], beta1=beta1, beta2=beta2) for name in rows.index])
+    rows.insert(6, "V", [value(episodes[name], beta1=beta1, beta2=beta2) for name in rows.index])
     rows["quality_ratio"] = rows.quality / rows.quality[baseline]
     rows["attempt_ratio"] = rows.attempts / rows.attempts[baseline]
     good, cheap = rows.quality_ratio >= synthetic.MIN_QUALITY_RATIO, rows.attempt_ratio <= synthetic.MAX_ATTEMPT_RATIO

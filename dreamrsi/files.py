@@ -59,7 +59,7 @@ def check_name(name: str) -> str:
 
 
 def atomic_write(path: Path, content: bytes | str | Iterable[bytes]) -> Path:
-    """Write ``content`` (text as UTF-8, or pieces of bytes) beside ``path``, wait for the disk, and rename it into place.
+    """Write ``content`` (text as UTF-8, or pieces of bytes) beside ``path``, wait for the disk, rename it into place.
 
     Folders are made. The file is there whole or not at all.
 

@@ -289,25 +289,25 @@ def run(tree: Tree) -> Figure:
     """A recorded run: every attempt in the order of the picks, coloured by its branch, and the best score so far."""
     figure, ax = new("text", 0.5)
     scores = np.array([np.nan if a.score is None else a.score for a in tree])
-    colours = figures.style()["axes.prop_cycle"].by_key()["color"]
+    best = np.fmax.accumulate(np.fmax(scores, np.nan if tree.root is None else tree.root))
+    top, low = np.nanmax(best), np.nanquantile(scores, 0.05)
+    floor = low - max(0.5 * (top - low), 1e-9)  # a few very low scores must not squeeze all others into a line
+    colours = [f"#{c.lstrip('#')}" for c in figures.style()["axes.prop_cycle"].by_key()["color"]]
     for number, branch in enumerate(tree.branches):
-        ok = [a for a in branch if a.score is not None]
-        colour = f"#{colours[number % len(colours)].lstrip('#')}"
-        ax.plot([a.seq for a in ok], [a.score for a in ok], "o-", color=colour, linewidth=0.5, markersize=3, alpha=0.8)
-    root = np.nan if tree.root is None else tree.root
-    ax.step(
-        np.arange(len(scores)), np.fmax.accumulate(np.fmax(scores, root)), where="post", color="black", linewidth=1.4
-    )
-    failed = [a.seq for a in tree if a.score is None]
-    floor = np.nanmin(np.append(scores, root))
-    ax.plot(failed, [floor] * len(failed), "x", color=MISSED)
+        ok = [(a.seq, a.score) for a in branch if a.score is not None]
+        ax.plot(*zip(*ok, strict=True), "o-", color=colours[number % 8], linewidth=0.5, markersize=3, alpha=0.8)
+    ax.step(np.arange(len(best)), best, where="post", color="black", linewidth=1.4)
+    below, failed = np.flatnonzero(scores < floor), np.flatnonzero(np.isnan(scores))
+    ax.plot(below, np.full(len(below), floor), "v", color="#666666", clip_on=False)
+    ax.plot(failed, np.full(len(failed), floor), "x", color=MISSED, clip_on=False)
     keys = [
         Line2D([], [], color="black", linewidth=1.4, label="best so far"),
-        Line2D([], [], color="#0072B2", marker="o", markersize=3, linewidth=0.5, label="an attempt; a line a branch"),
+        Line2D([], [], color=WINNER, marker="o", markersize=3, linewidth=0.5, label="attempts; a line a branch"),
+        Line2D([], [], color="#666666", marker="v", linestyle="none", label="scored below the axis"),
+        Line2D([], [], color=MISSED, marker="x", linestyle="none", label="failed"),
     ]
-    if failed:
-        keys.append(Line2D([], [], color=MISSED, marker="x", linestyle="none", label="failed"))
-    ax.legend(handles=keys, loc="lower right")
+    ax.legend(handles=[keys[0], keys[1], *keys[2:3][: len(below)], *keys[3:][: len(failed)]], loc="lower right")
+    ax.set_ylim(floor, top + 0.05 * (top - floor))
     ax.set_xlabel("attempt, in the order of the picks")
     ax.set_ylabel("score")
     return figure

@@ -49,7 +49,16 @@ def test_score_prints_a_table_with_the_betas_it_used(dreamrsi):
     assert done.returncode == 0 and not done.stderr
     assert "beta1 0.02, beta2 0.05, width 8, 2 trees" in done.stdout
     row = next(line for line in done.stdout.splitlines() if line.split()[:1] == ["early_stop"]).split()
-    assert row[1:3] == ["2", "2"] and row[4] == "44.000"
+    assert row[1:3] == ["2", "2"] and row[5] == "44.000"
+
+
+def test_score_by_tree_shows_hit_regret_and_what_was_never_opened(dreamrsi):
+    out = dreamrsi("score", LATE, MATH, "--policy", "parallel_refine:width=4", "--by-tree", "--format", "csv").stdout
+    rows = [line.split(",") for line in out.splitlines()]
+    assert rows[0] == ["policy", "tree", "quality", "attempts", "rounds", "hit", "regret", "V", "never_opened"]
+    frozen = {row[1]: row for row in rows if row[0] == "parallel_refine:width=4"}
+    assert (frozen[LATE][5], frozen[LATE][8]) == ("False", "True")
+    assert (frozen[MATH][5], frozen[MATH][6], frozen[MATH][8]) == ("True", "0.0", "False")
 
 
 def test_score_derives_the_betas_from_the_scale_of_the_scores(dreamrsi, tmp_path):
@@ -144,7 +153,7 @@ def test_score_takes_a_policy_file(dreamrsi, tmp_path):
     done = dreamrsi("score", MATH, "--policy", path)
     assert done.returncode == 0, done.stderr
     row = next(line for line in done.stdout.splitlines() if line.split()[:1] == ["mine"]).split()
-    assert row[1] == "1" and row[4] == "8.000"
+    assert row[1] == "1" and row[5] == "8.000"
 
 
 def test_a_policy_file_that_raises_scores_minus_infinity_and_the_others_go_on(tmp_path):
@@ -177,7 +186,7 @@ def test_ctrl_c_ends_a_run_with_one_line_and_keeps_what_is_done(tmp_path):
     assert process.stdout.readline().startswith("1/22 ")
     os.kill(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 130, err
     assert "interrupted; what was finished is kept" in err and "Traceback" not in err
     time.sleep(0.5)
     record = (tmp_path / "run" / "round-01" / "tree.jsonl").read_text()
