@@ -221,7 +221,7 @@ class _Episode:
                     world.chains[pick].append(*outcome)
         for score, status, tag, origin in news.opened:
             number = len(world.chains)
-            if origin is not None and origin[1] < branches[origin[0]]._n:
+            if origin is not None and origin[0] < len(branches) and origin[1] < branches[origin[0]]._n:
                 heapq.heappush(prefix._available, number)  # its origin was revealed before the fork was known
             attempt = Attempt(branch=number, attempt=0, seq=0, score=score, status=status, tag=tag, origin=origin)
             world.add(number, attempt)
