@@ -18,9 +18,10 @@ import sys
 import tempfile
 import time
 import types
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
@@ -105,10 +106,9 @@ def run_jobs(
             while waiting and len(running) < workers:
                 key = waiting.pop()
                 folder = Path(tempfile.mkdtemp(dir=scratch))
-                process = context.Process(target=_child, args=(payloads[key], str(folder), timeout + _GRACE))
-                running[key] = _Running(process, folder, time.monotonic())
-                with _anonymous_main():
-                    process.start()
+                make = partial(context.Process, target=_child, args=(payloads[key], str(folder), timeout + _GRACE))
+                running[key] = _Running(make(), folder, time.monotonic())
+                _start(running[key], make)
             for key in _finished(running, timeout):
                 child = running[key]
                 exitcode = _end(child)
@@ -120,6 +120,20 @@ def run_jobs(
         for child in running.values():
             _end(child)
             shutil.rmtree(child.folder, ignore_errors=True)
+
+
+def _start(child: _Running, make: Callable[[], BaseProcess]) -> None:
+    """Start a child; once more if the fork server turns out to be dead, which starts a new one."""
+    for last in (False, True):
+        try:
+            with _anonymous_main():
+                child.process.start()
+            return
+        except OSError as error:
+            if last:
+                problem = f"no child process can be started ({error}); close other programs and resume the run"
+                raise UserError(problem) from error
+            child.process = make()
 
 
 _preloaded: set[str] = {"dreamrsi.processes"}

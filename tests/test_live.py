@@ -198,6 +198,19 @@ def test_an_open_beyond_the_cap_creates_nothing_and_counts_a_round(tmp_path):
     assert replay(policy, tree, width=3).picks == tree.picks
 
 
+def test_a_dead_fork_server_is_replaced(whole, tmp_path):
+    from multiprocessing import forkserver
+
+    def kill(done, total, attempt):
+        pid = forkserver._forkserver._forkserver_pid
+        if pid is not None and done in (2, 5):
+            os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+
+    killed = live_run(Toy(), ALL, tmp_path, seed=5, **SMALL, progress=kill)
+    assert content(killed) == content(whole[0])
+
+
 def test_max_rounds_ends_a_run(tmp_path):
     tree = live_run(Toy(), ALL, tmp_path, max_rounds=2, **SMALL)
     assert len(tree.picks) == 2
