@@ -87,7 +87,7 @@ def serve(control_fd: int) -> None:
     with suppress(ImportError):
         import numpy.random  # noqa: F401  # most policies that import anything import this; it is forked with the rest
     control = socket.socket(fileno=control_fd)
-    libc(), nobody()  # looked up here once, not in every process
+    libc(), nobody(), import_for(b"import dreamrsi.policies")  # what is set up at the first use is set up here, once
     gc.freeze()  # collections in the processes leave these objects, and so the shared pages, alone
     control.sendall(REPLY.pack(os.getpid(), 0))
     running: set[int] = set()
