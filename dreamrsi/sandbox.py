@@ -233,6 +233,8 @@ class SandboxedPolicy:
         if self._closed:
             raise PolicyError(f"policy {self.name}: was closed; load it again")
         if self._process is None or not self._process.usable:
+            if self._process is not None:
+                self._process.end()
             self._launch()
         if self._cap is not None:
             self._cap = _MAX_MESSAGE + MAX_ANSWERS * 5 * width  # a pick takes at most five bytes

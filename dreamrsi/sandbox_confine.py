@@ -89,7 +89,8 @@ def load(setup: Setup, missing: dict[str, str]) -> type:
     try:
         exec(compile(setup.source, file, "exec", dont_inherit=True), module.__dict__)  # nosec: this is the sandbox
     except SyntaxError as error:
-        raise LoadError(f"{file}, line {error.lineno}: SyntaxError: {error.msg}; mend the line") from None
+        place = file if error.lineno is None else f"{file}, line {error.lineno}"
+        raise LoadError(f"{place}: SyntaxError: {error.msg}; mend the line") from None
     except ImportError as error:
         reason = missing.get(error.name or "", text_of(error))
         place = where(error, file)

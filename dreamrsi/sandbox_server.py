@@ -225,8 +225,8 @@ class Process:
 
     @property
     def usable(self) -> bool:
-        """Whether it can be asked: it has not ended, and is this process's own, not one that a fork copied."""
-        return not self.ended and self._owner == os.getpid()
+        """Whether it can be asked: it and the server have not ended, and it is no copy that came with a fork."""
+        return not self.ended and self._owner == os.getpid() and self._server.alive
 
     def _status(self, wait: bool) -> int:
         self.ended = True

@@ -140,7 +140,7 @@ def test_a_policy_may_use_numpy_and_lazily_loaded_parts_of_libraries():
     ("source", "message"),
     [
         ("x = (", "p.py, line 1: SyntaxError: '(' was never closed"),
-        ("x = '\0'", "p.py, line None: SyntaxError"),
+        ("x = '\0'", "p.py: SyntaxError: source code string cannot contain null bytes"),
         ("\nimport nothing_here", "p.py, line 2: cannot import nothing_here (ModuleNotFoundError: No module"),
         ("\n\n1 / 0", "p.py, line 3: raised ZeroDivisionError: division by zero while it was loaded"),
         ("Policy = 3", "p.py: defines no class Policy"),
@@ -195,6 +195,11 @@ def test_what_a_policy_did_wrong_is_said_with_its_name_and_the_round(body, messa
         assert f"policy bad, {message}" in episodes[0].error
 
 
+def test_a_forged_message_gets_policy_and_round_all_the_same():
+    source = policy_source("os.write(3, b'\\x0c\\0\\0\\0\\x91\\x81\\xa7illegal\\xa1x')", head="import os")
+    assert replay_sandboxed(source, [TREE])[0].error == "policy policy, round 0: x"
+
+
 def test_an_illegal_batch_fails_its_own_episode_and_the_others_go_on():
     source = policy_source("return [-1, -1] if prefix.root is None else [7]")
     other = tree_of([[1.0]] * 3, root=0.5)
@@ -224,16 +229,12 @@ def test_no_trees_and_a_width_of_zero():
         replay_sandboxed(FIXED, [TREE], 0)
 
 
-def test_a_killed_server_is_an_error_and_the_next_policy_gets_a_new_one():
+def test_after_a_server_was_killed_the_next_episode_gets_a_new_one():
     with SandboxedPolicy(policy_source("return [-1]")) as policy:
         server = sandbox_server.shared()
         os.kill(server.pid, signal.SIGKILL)
         while server.alive:
             time.sleep(0.01)
-        try:
-            d.replay(policy, TREE, 2)  # its process may have ended with the server (Linux) or not
-        except d.PolicyError as error:
-            assert "policy policy, round 0: the process ended with SIGKILL" in str(error)
         assert d.replay(policy, TREE, 2, max_rounds=2).reason == "rounds"
 
 
