@@ -17,15 +17,15 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from dreamrsi.agents import Agent, MoveAgent
-from dreamrsi.errors import PolicyError, RecordError, UserError
+from dreamrsi.errors import RecordError, UserError
 from dreamrsi.files import atomic_write
 from dreamrsi.policies import Policy
 from dreamrsi.processes import Job, Outcome, run_jobs
 from dreamrsi.record import Attempt, Batch, Header, Record, RecordWriter, Root, read_record
-from dreamrsi.replay import check_batch, reveal
+from dreamrsi.replay import ask, check_batch, reveal
 from dreamrsi.tasks import Task, make
 from dreamrsi.tree import OPEN, Prefix, Tree, World
 from dreamrsi.workspace import Workspaces
@@ -38,7 +38,6 @@ Place = tuple[int, int]
 
 CONFIG_FORMAT = "dreamrsi.run/1"
 ROUND = "round-01"
-T = TypeVar("T")
 
 
 def live_run(
@@ -206,9 +205,10 @@ class _Run:
         reveals: list[int] = []
         held: list[Batch] = []
         recorded = {batch.round: batch for batch in batches}
-        self._ask(self.policy.start, header.width, 0)
+        ask(self.policy.name, self.policy.start, header.width, 0)
         while len(reveals) < total and prefix.round < limit:
-            picks = check_batch(self.policy.name, prefix, self._ask(self.policy.choose, prefix, prefix.round))
+            name = self.policy.name
+            picks = check_batch(name, prefix, ask(name, self.policy.choose, prefix, prefix.round))
             if not picks:
                 break
             places = _places(prefix, picks, header.branches)
@@ -228,13 +228,6 @@ class _Run:
             reveal(prefix, picks, reveals)
         if prefix.round < len(batches) or len(reveals) < len(self.attempts):
             _same_batch(path, None, recorded.get(prefix.round))
-
-    def _ask(self, question: Callable[[Any], T], subject: Any, round_: int) -> T:
-        try:
-            return question(subject)
-        except Exception as error:
-            text = f"policy {self.policy.name}, round {round_}: raised {type(error).__name__}: {error}"
-            raise PolicyError(text) from error
 
     def _make(
         self, places: list[Place], round_: int, seq: int, total: int, header: Header, writer: RecordWriter

@@ -5,13 +5,16 @@ from __future__ import annotations
 import heapq
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import Any, TypeVar
 
 from dreamrsi.errors import IllegalBatch, PolicyError, UserError
 from dreamrsi.policies import Policy
 from dreamrsi.tree import OPEN, Branch, Prefix, Tree
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,30 +96,29 @@ def replay(
     reveals: list[int] = []
     reason = "complete"
     total = len(tree)
-    try:
-        policy.start(width)
-    except PolicyError:
-        raise
-    except Exception as error:
-        raise _raised(name, 0, error) from error
+    ask(name, policy.start, width, 0)
     choose = policy.choose
     while len(reveals) < total:
         if len(picks) >= limit:
             reason = "rounds"
             break
-        try:
-            batch = choose(prefix)
-        except PolicyError:  # a sandboxed policy says itself what went wrong
-            raise
-        except Exception as error:
-            raise _raised(name, len(picks), error) from error
-        batch = check_batch(name, prefix, batch)
+        batch = check_batch(name, prefix, ask(name, choose, prefix, prefix.round))
         if not batch:
             reason = "stopped"
             break
         picks.append(batch)
         reveal(prefix, batch, reveals, max_opens_per_round)
     return Episode(name, tree.name, tuple(picks), reveals, prefix.best, reason)
+
+
+def ask(policy: str, question: Callable[[Any], T], subject: Any, round_: int) -> T:
+    """Call a policy's ``start`` or ``choose``; whatever it raises is a PolicyError that names policy and round."""
+    try:
+        return question(subject)
+    except PolicyError:  # a sandboxed policy says itself what went wrong
+        raise
+    except Exception as error:
+        raise PolicyError(f"policy {policy}, round {round_}: raised {type(error).__name__}: {error}") from error
 
 
 def check_batch(policy: str, prefix: Prefix, batch: Sequence[int]) -> tuple[int, ...]:
@@ -132,16 +134,18 @@ def check_batch(policy: str, prefix: Prefix, batch: Sequence[int]) -> tuple[int,
         raise IllegalBatch(
             f"policy {policy}, round {round_}: returned {type(batch).__name__}; return a list of picks, empty to stop"
         )
-    if len(batch) > prefix.width:
-        raise IllegalBatch(f"policy {policy}, round {round_}: {len(batch)} picks; the width allows {prefix.width}")
+    picks = tuple(batch)  # once: a list of the policy's own making may show other picks each time
+    if len(picks) > prefix.width:
+        raise IllegalBatch(f"policy {policy}, round {round_}: {len(picks)} picks; the width allows {prefix.width}")
     branches = prefix.branches
     opened = len(branches)
     steps = prefix._world.header.steps
-    for place, pick in enumerate(batch):
+    plain = True
+    for place, pick in enumerate(picks):
         if type(pick) is not int:
             if isinstance(pick, bool) or not hasattr(pick, "__index__"):
                 raise _illegal(policy, round_, place, f"{pick!r} is not a branch number")
-            pick = operator.index(pick)
+            pick, plain = operator.index(pick), False
         if pick == OPEN:
             continue
         if not 0 <= pick < opened:
@@ -154,7 +158,7 @@ def check_batch(policy: str, prefix: Prefix, batch: Sequence[int]) -> tuple[int,
         if branch._picked == round_:
             raise _illegal(policy, round_, place, f"branch {pick} is picked twice in one batch")
         branch._picked = round_
-    return tuple(map(int, batch))
+    return picks if plain else tuple(map(int, picks))
 
 
 def _illegal(policy: str, round_: int, place: int, problem: str) -> IllegalBatch:
@@ -241,7 +245,3 @@ def replay_all(
             except PolicyError as error:
                 row.append(failed(policy.name, tree.name, error))
     return episodes
-
-
-def _raised(name: str, round_: int, error: Exception) -> PolicyError:
-    return PolicyError(f"policy {name}, round {round_}: raised {type(error).__name__}: {error}")
