@@ -173,6 +173,10 @@ def _losers(family: Family, losers: np.ndarray, steps: int, branches: int, rng: 
         ceilings[early] = rng.uniform(7.5, 7.8)
         shortest = int(np.argmin(rises))
         rises[[early, shortest]] = rises[[shortest, early]]
+        while rises[early] > 1 and n > 1:  # on deep trees; the others rise longer by as much
+            others = np.where(np.arange(n) == early, steps, rises)
+            rises[early] -= 1
+            rises[np.argmin(others)] += 1
         if n > 1:
             lowest = int(rng.choice([i for i in range(n) if i != early]))
     if n > 1:

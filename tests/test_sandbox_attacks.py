@@ -265,8 +265,8 @@ while frame is not None:
     frame = frame.f_back
 """,
     "the garbage collector": """
-found = [a.score for o in gc.get_objects() if type(o).__name__ == 'Tree' for a in o.attempts]
-found += [s for o in gc.get_objects() if type(o).__name__ == 'Chain' for s in o.scores]
+found = [a.score for o in gc.get_objects() if type(o).__name__ == 'Tree' for a in getattr(o, 'attempts', [])]
+found += [s for o in gc.get_objects() if type(o).__name__ == 'Chain' for s in getattr(o, 'scores', [])]
 """,
 }
 
@@ -362,7 +362,7 @@ def test_numpy_integers_are_branch_numbers():
     assert not isinstance(episode.picks[0][0], np.integer)
 
 
-def test_a_list_that_changes_while_it_is_checked():
+def test_a_list_that_changes_is_read_once():
     lying = """
 class Lying(list):
     asked = 0
@@ -371,8 +371,8 @@ class Lying(list):
         return iter([0] if self.asked == 1 else [0, 0, 0])
 return [[-1], Lying([0]), []][prefix.round]
 """
-    assert in_process(lying).picks[1] == (0, 0, 0)  # the check saw one pick
-    assert "branch 0 is picked twice" in attack(lying)
+    assert in_process(lying).picks[1] == (0,)
+    assert replay_sandboxed(policy_source(lying), [TREE], 3)[0].picks[1] == (0,)
 
 
 @pytest.mark.slow
