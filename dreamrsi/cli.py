@@ -49,12 +49,20 @@ def _common(
 @app.command()
 def study(
     profile: Annotated[str, typer.Option(help="quick (minutes) or full (hours; also writes figures/).")] = "quick",
-    only: Annotated[list[str] | None, typer.Option(help="Run just this notebook; may be given again.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Run just this notebook, 03 say; may be given again.")] = None,
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="Set a notebook's parameter, 02.corpora=50 say; again for more."
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The export folder; runs/PROFILE if not given.")] = None,
 ) -> None:
     """Run the notebooks in order and export their figures and tables to runs/PROFILE."""
     from dreamrsi.study import run_study
 
-    result = run_study(profile, only=only or (), echo=typer.echo)
+    given = dict(_setting(text) for text in parameters or ())
+    result = run_study(profile, out=out and out.absolute(), only=only or (), parameters=given, echo=typer.echo)
     raise typer.Exit(result.exit_code)
 
 
@@ -182,6 +190,17 @@ _REASONS = {
     "complete": "everything recorded was revealed",
     "failed": "failed",
 }
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """``name=value``; the value is JSON where it can be, else text."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UserError(f"--set {text}: write it as NAME=VALUE, or NOTEBOOK.NAME=VALUE")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
 
 
 def _policy(text: str, stack: ExitStack) -> d.policies.Policy:

@@ -109,6 +109,10 @@ def test_tree_says_what_a_file_holds(dreamrsi):
         (["run", "knitting", "--out", "x"], "knitting"),
         (["run", "circle_packing", "--out", "/proc/nowhere"], "/proc/nowhere"),
         (["study", "--profile", "huge"], "huge"),
+        (["study", "--set", "02.corpra=3"], "has no parameter 'corpra'; did you mean 'corpora'?"),
+        (["study", "--set", "02.corpora=ten"], "parameter corpora is 'ten' (str); it must be int"),
+        (["study", "--set", "02.corpora=NaN"], "corpora"),
+        (["study", "--set", "corpora"], "write it as NAME=VALUE"),
     ],
 )
 def test_a_user_s_error_is_one_message_and_exit_code_2(dreamrsi, arguments, message, tmp_path, monkeypatch):
