@@ -3,7 +3,7 @@
 from dreamrsi import policies
 from dreamrsi.errors import IllegalBatch, PolicyError, RecordError, UserError
 from dreamrsi.exports import Exports
-from dreamrsi.objective import Outcome, ScoreMap, history, outcome, score, score_map, select, value
+from dreamrsi.objective import Outcome, ScoreMap, history, outcome, scaled_betas, score, score_map, select, value
 from dreamrsi.record import Attempt, Header, Root
 from dreamrsi.replay import Episode, replay, replay_all
 from dreamrsi.tree import OPEN, Branch, Prefix, Tree
@@ -30,6 +30,7 @@ __all__ = [
     "policies",
     "replay",
     "replay_all",
+    "scaled_betas",
     "score",
     "score_map",
     "select",

@@ -217,13 +217,9 @@ def _load(paths: list[Path]) -> list[d.Tree]:
 
 
 def _betas(trees: list[d.Tree], beta1: float | None, beta2: float | None) -> tuple[float, float]:
-    """The betas that were given, or shares of the range of the recorded scores."""
-    if not trees:
-        raise UserError("no tree has a scored attempt; there is nothing to score a policy on")
-    scores = [attempt.score for tree in trees for attempt in tree if attempt.score is not None]
-    scores += [tree.root for tree in trees if tree.root is not None]
-    scale = max(scores) - min(scores)
-    found = (0.002 * scale if beta1 is None else beta1, 0.005 * scale if beta2 is None else beta2)
+    """The betas that were given, and for those that were not what follows from the scale of the scores."""
+    scaled = d.scaled_betas(trees)
+    found = (scaled[0] if beta1 is None else beta1, scaled[1] if beta2 is None else beta2)
     if not all(map(math.isfinite, found)):
         raise UserError(f"beta1 and beta2 must be finite numbers; got {found[0]:g} and {found[1]:g}")
     return found

@@ -105,6 +105,25 @@ def value(
     return math.fsum(scores) / len(scores) if min(scores) > -math.inf else -math.inf
 
 
+def scaled_betas(trees: Sequence[Tree]) -> tuple[float, float]:
+    """beta1 and beta2 that follow the scale of the scores: 0.2 % and 0.5 % of the range from worst to best.
+
+    The same shares as the article's 0.02 and 0.05 on scores from 0 to 10. The range is that of all recorded scores
+    of all trees, roots included.
+
+    Raises
+    ------
+    UserError
+        No attempt has a score.
+    """
+    scores = [attempt.score for tree in trees for attempt in tree if attempt.score is not None]
+    if not scores:
+        raise UserError("no tree has a scored attempt; there is nothing to score a policy on")
+    scores += [tree.root for tree in trees if tree.root is not None]
+    scale = max(scores) - min(scores)
+    return 0.002 * scale, 0.005 * scale
+
+
 def _range(tree: Tree) -> float:
     root = tree.root
     if root is None:
