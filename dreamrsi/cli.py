@@ -5,10 +5,13 @@ Exit codes: 0 done, 1 a notebook of a study failed, 2 something that the user ga
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import sys
+import textwrap
 import warnings
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -30,11 +33,16 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Trees = Annotated[list[Path], typer.Argument(metavar="TREE...", help="Tree files (JSON Lines).", show_default=False)]
-Width = Annotated[int, typer.Option(min=1, help="W: the most picks a batch may hold.")]
+Trees = Annotated[
+    list[Path], typer.Argument(metavar="TREE...", help="Tree files, or folders of runs.", show_default=False)
+]
+Width = Annotated[
+    int | None, typer.Option(min=1, help="W: the most picks a batch may hold; the recorded one if not given.")
+]
 MaxRounds = Annotated[int | None, typer.Option(min=1, help="K2; as many as a tree has attempts if not given.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
 Format = Literal["table", "csv", "md", "tex"]
+RANDOM_SEEDS = 20  # over which score averages the random floor
 
 
 @app.callback(invoke_without_command=True)
@@ -46,9 +54,9 @@ def _common(
         raise typer.Exit
 
 
-@app.command()
+@app.command(short_help="Run the notebooks; export figures and tables.")
 def study(
-    profile: Annotated[str, typer.Option(help="quick (minutes) or full (hours; also writes figures/).")] = "quick",
+    profile: Annotated[str, typer.Option(help="quick, or full, which also renews figures/.")] = "quick",
     only: Annotated[list[str] | None, typer.Option(help="Run just this notebook, 03 say; may be given again.")] = None,
     parameters: Annotated[
         list[str] | None,
@@ -66,74 +74,100 @@ def study(
     raise typer.Exit(result.exit_code)
 
 
-@app.command()
+@app.command(short_help="Walk recorded trees with one policy, round by round.")
 def replay(
     trees: Trees,
     policy: Annotated[str, typer.Option(help="NAME, NAME:key=value,... or FILE.py with a class Policy.")],
-    width: Width = 8,
+    width: Width = None,
     max_rounds: MaxRounds = None,
     as_json: Json = False,
 ) -> None:
     """Walk recorded trees with one policy and print what it did, round by round."""
     with ExitStack() as stack:
         chosen = _policy(policy, stack)
-        episodes = [(tree, d.replay(chosen, tree, width, max_rounds)) for tree in _load(trees)]
+        loaded = [(tree, width or tree.header.width or 8) for tree in _load(trees)]
+        episodes = [(tree, d.replay(chosen, tree, w, max_rounds)) for tree, w in loaded]
     if as_json:
         return typer.echo(json.dumps([_episode(tree, episode) for tree, episode in episodes], indent=1))
-    for tree, episode in episodes:
-        typer.echo(f"{tree.name}: {episode.policy}, width {width}")
+    for (tree, episode), (_, used) in zip(episodes, loaded, strict=True):
+        typer.echo(f"{tree.name}: {episode.policy}, width {used}")
         for line in _rounds(tree, episode):
             typer.echo(f"  {line}")
-        reached = d.outcome(episode, tree)
-        hit = "the best recorded" if reached.hit else f"regret {reached.regret:g} to the best recorded, {tree.best:g}"
         typer.echo(f"  {_REASONS[episode.reason]} after {episode.rounds} rounds and {episode.attempts} attempts")
-        typer.echo(f"  best {episode.best:g}: {hit}")
+        reached = d.outcome(episode, tree)
+        if not math.isfinite(tree.best):
+            typer.echo("  nothing in this tree has a score")
+        elif reached.hit:
+            typer.echo(f"  best {episode.best:.10g}: the best recorded")
+        else:
+            typer.echo(
+                f"  best {episode.best:.10g}: regret {reached.regret:.4g} to the best recorded, {tree.best:.10g}"
+            )
         if not reached.opened:
             typer.echo("  NEVER OPENED: the best recorded score lies on a branch that this policy did not open")
 
 
-@app.command()
+@app.command(short_help="Score policies on recorded trees by Eq. 1.")
 def score(
     trees: Trees,
     policy: Annotated[
         list[str] | None, typer.Option(help="A policy beside the built-in ones, as for replay; may be given again.")
     ] = None,
-    beta1: Annotated[float | None, typer.Option(help="Cost of an attempt, in units of the score.")] = None,
+    beta1: Annotated[float | None, typer.Option(min=0, help="Cost of an attempt, in units of the score.")] = None,
     beta2: Annotated[
-        float | None, typer.Option(help="Worth of an attempt more a round, in units of the score.")
+        float | None, typer.Option(min=0, help="Worth of an attempt more a round, in units of the score.")
     ] = None,
-    width: Width = 8,
+    width: Width = None,
     max_rounds: MaxRounds = None,
+    normalise: Annotated[
+        Literal["range"] | None, typer.Option(help="Divide the scores of a tree by (best - root), for mixed tasks.")
+    ] = None,
     by_tree: Annotated[bool, typer.Option("--by-tree", help="One line a policy and tree instead of means.")] = False,
     output: Annotated[Format, typer.Option("--format", help="How to print the table.")] = "table",
 ) -> None:
     """Score the built-in policies, and your own, on recorded trees by Eq. 1 of the paper.
 
-    Without --beta1 and --beta2 they follow the scale of the scores: beta1 is 0.2 % and beta2 0.5 % of the range from
-    the worst to the best recorded score, the same shares as 0.02 and 0.05 on scores from 0 to 10.
+    V = best - beta1*N + beta2*N/k for N attempts in k rounds. Without --beta1 and --beta2 they follow the scale of
+    the scores: 0.2 % and 0.5 % of the range from the worst to the best recorded one, the same shares as 0.02 and 0.05
+    on scores from 0 to 10. attained is the share of the way from the root to the best; random is the mean of 20 seeds.
     """
     from dreamrsi import compare
 
     loaded = d.history(_load(trees))
-    b1, b2 = _betas(loaded, beta1, beta2)
+    b1, b2 = _betas(loaded, beta1, beta2, normalise)
+    settings: dict[str, Any] = {"width": width, "max_rounds": max_rounds, "beta1": b1, "beta2": b2}
     with ExitStack() as stack:
-        chosen = [_policy(name, stack) for name in [*d.policies.BUILTIN, *(policy or ())]]
-        settings: Any = {"width": width, "max_rounds": max_rounds, "beta1": b1, "beta2": b2}
-        score_all = compare.by_tree if by_tree else compare.compare
-        table = score_all(loaded, chosen, **settings).drop(columns="goes_on", errors="ignore")
-    if output == "table":
-        typer.echo(f"beta1 {b1:g}, beta2 {b2:g}, width {width}, {len(loaded)} trees; ratios to parallel_refine")
+        chosen = [_policy(name, stack) for name in _names(policy or ())]
+        if by_tree:
+            table = compare.by_tree(loaded, chosen, **settings)
+            table = table[~table.policy.str.startswith("random:")]
+        else:
+            table = compare.pool(compare.compare(loaded, chosen, normalise=normalise, **settings), "random")
+            table = table.drop(columns=["goes_on", "quality_ratio", "attempt_ratio"])
+    used = "as recorded" if width is None else width
+    about = f"beta1 {b1:.4g}, beta2 {b2:.4g}, width {used}; trees: {len(loaded)}"
+    typer.echo(about, err=output != "table")
     typer.echo(_print(table, output))
-    if output == "table" and table.never_opened.any():
-        typer.echo("never_opened: the best score lies on a branch that the policy did not open; its V is blind there")
+    for note in _notes(loaded, table, b1, b2):
+        typer.echo(note, err=output != "table")
 
 
-@app.command()
+@app.command(short_help="List the built-in policies and their parameters.")
+def policies() -> None:
+    """List the built-in policies as other commands take them: parameters, which may be left out, and the rule."""
+    for name, policy in d.policies.BUILTIN.items():
+        given = inspect.signature(policy).parameters.values()
+        typer.echo(name + (":" if given else "") + ",".join(f"{p.name}={p.default or 'N'}" for p in given))
+        typer.echo(textwrap.indent(inspect.getdoc(policy) or "", "    "))
+
+
+@app.command(short_help="Print what a tree file holds.")
 def tree(trees: Trees) -> None:
     """Print what a tree file holds: size, caps, statuses and the best score of every branch."""
     for loaded in _load(trees):
         header = loaded.header
-        caps = f"caps {header.branches or 'none'} x {header.steps or 'none'}, width {header.width or 'unknown'}"
+        branches, steps, width = (value or "none" for value in (header.branches, header.steps, header.width))
+        caps = f"caps: branches {branches}, steps {steps}; width {width}"
         synthetic = ", synthetic" if header.synthetic else ""
         typer.echo(
             f"{loaded.name}: {header.task}{synthetic}, {len(loaded.branches)} branches, {len(loaded)} attempts ({caps})"
@@ -150,11 +184,11 @@ def tree(trees: Trees) -> None:
             typer.echo(f"  branch {number}: {len(branch)} attempts, {failed} failed, {where}{tag}{origin}")
 
 
-@app.command()
+@app.command(short_help="Record a live run with the offline agent.")
 def run(
     task: Annotated[str, typer.Argument(help="What is searched, such as circle_packing.")],
     out: Annotated[Path, typer.Option(help="The run's folder; the same command resumes an interrupted run.")],
-    policy: Annotated[str, typer.Option(help="NAME or NAME:key=value,...")] = "parallel_refine",
+    policy: Annotated[str, typer.Option(help="NAME, NAME:key=value,... or FILE.py.")] = "parallel_refine",
     workspaces: Annotated[int, typer.Option(min=1, help="The most branches.")] = 10,
     steps: Annotated[int, typer.Option(min=1, help="The most attempts a branch.")] = 11,
     width: Annotated[
@@ -170,17 +204,10 @@ def run(
         result = attempt.status if attempt.score is None else f"{attempt.score:.8g}"
         typer.echo(f"{done}/{total} branch {attempt.branch} attempt {attempt.attempt}: {attempt.tag} {result}")
 
-    recorded = live_run(
-        task,
-        d.policies.make(policy),
-        out,
-        width=width or workspaces,
-        branches=workspaces,
-        steps=steps,
-        seed=seed,
-        workers=workers,
-        progress=progress,
-    )
+    settings: dict[str, Any] = {"branches": workspaces, "steps": steps, "seed": seed, "workers": workers}
+    with ExitStack() as stack:
+        chosen = _policy(policy, stack)
+        recorded = live_run(task, chosen, out, width=width or workspaces, progress=progress, **settings)
     typer.echo(f"{recorded.name}: {len(recorded)} attempts, best {recorded.best:.10g}")
 
 
@@ -212,17 +239,53 @@ def _policy(text: str, stack: ExitStack) -> d.policies.Policy:
     return d.policies.make(text)
 
 
+def _names(given: Sequence[str]) -> list[str]:
+    """The policies that score compares: the built-in ones, random with many seeds, and those that the user named."""
+    built_in = [name for name in d.policies.BUILTIN if name != "random"]
+    seeds = [f"random:seed={seed}" for seed in range(RANDOM_SEEDS)]
+    return list(dict.fromkeys([*built_in, *given, *seeds]))
+
+
 def _load(paths: list[Path]) -> list[d.Tree]:
-    return [d.Tree.load(path) for path in paths]
+    """The trees in the files, and those of runs where a folder is given."""
+    files: list[Path] = []
+    for path in paths:
+        found = sorted(path.glob("round-*/tree.jsonl")) if path.is_dir() else [path]
+        if not found:
+            raise UserError(f"{path}: is a folder without round-01/tree.jsonl; give a tree file or the folder of a run")
+        files += found
+    return [d.Tree.load(file) for file in files]
 
 
-def _betas(trees: list[d.Tree], beta1: float | None, beta2: float | None) -> tuple[float, float]:
+def _betas(
+    trees: list[d.Tree], beta1: float | None, beta2: float | None, normalise: Literal["range"] | None
+) -> tuple[float, float]:
     """The betas that were given, and for those that were not what follows from the scale of the scores."""
     scaled = d.scaled_betas(trees)
+    if normalise:
+        scaled = (0.002, 0.005)  # the scale is 1 then
     found = (scaled[0] if beta1 is None else beta1, scaled[1] if beta2 is None else beta2)
     if not all(map(math.isfinite, found)):
         raise UserError(f"beta1 and beta2 must be finite numbers; got {found[0]:g} and {found[1]:g}")
     return found
+
+
+def _notes(trees: list[d.Tree], table: pd.DataFrame, beta1: float, beta2: float) -> list[str]:
+    """What a reader must know before trusting the table."""
+    sizes = sorted({len(tree.branches) for tree in trees})
+    held = f"{sizes[0]} branches" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} branches"
+    notes = [f"Replay is exact on what was recorded, {held} a tree; what lies beyond, no score here can show."]
+    if table.never_opened.any():
+        notes.append("unopened: the best score lies on a branch that the policy did not open; its V is blind there.")
+    if all(tree.header.recommended is None for tree in trees):
+        notes.append("No tree names a recommended tag: semantic_guidance stops after its bootstrap.")
+    if beta2 > 0 and (table.V > table.quality).any():
+        notes.append("A V above the quality is no error: beta2 pays for attempts made in parallel.")
+    if beta1 == beta2 == 0:
+        notes.append("beta1 and beta2 are 0, so V is the quality alone.")
+    if len({tree.header.task for tree in trees if not tree.header.synthetic}) > 1:
+        notes.append("The trees are of different tasks, and raw scores were averaged; see --normalise range.")
+    return notes
 
 
 def _rounds(tree: d.Tree, episode: d.Episode) -> list[str]:
@@ -278,7 +341,16 @@ def _print(table: pd.DataFrame, output: Format) -> str:
         return tables.to_tex(table).rstrip()
     if output == "md":
         return tables.to_md(table).rstrip()
-    return str(tables.cells(table).to_string(index=False))
+    shown = table.rename(columns={"attainment": "attained", "never_opened": "unopened"})
+    if "hits" in shown:
+        shown["hits"] = [f"{hits:.4g}/{trees}" for hits, trees in zip(shown.hits, shown.pop("trees"), strict=True)]
+    for column in shown.columns:
+        if shown[column].dtype.kind == "b":
+            shown[column] = shown[column].map({True: "yes", False: "no"})
+        elif shown[column].dtype.kind == "f":
+            digits = {"quality": 6, "V": 6, "attained": 4}.get(column, 3)
+            shown[column] = [f"{value:.{digits}g}" for value in shown[column]]
+    return str(shown.to_string(index=False))
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:

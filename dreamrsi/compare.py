@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -29,7 +30,7 @@ def outcomes(episodes: Mapping[str, Sequence[Episode]], trees: Sequence[Tree]) -
 
 
 def _episodes(
-    trees: Sequence[Tree], policies: Sequence[Policy], width: int, max_rounds: int | None
+    trees: Sequence[Tree], policies: Sequence[Policy], width: int | None, max_rounds: int | None
 ) -> dict[str, list[Episode]]:
     """Replay every policy on every tree; a policy that failed is named in a warning."""
     episodes = replay_all(policies, trees, width, max_rounds)
@@ -42,7 +43,7 @@ def by_tree(
     trees: Sequence[Tree],
     policies: Sequence[Policy | str],
     *,
-    width: int,
+    width: int | None,
     max_rounds: int | None,
     beta1: float,
     beta2: float,
@@ -58,10 +59,11 @@ def compare(
     trees: Sequence[Tree],
     policies: Sequence[Policy | str],
     *,
-    width: int = synthetic.WIDTH,
+    width: int | None = synthetic.WIDTH,
     max_rounds: int | None = synthetic.MAX_ROUNDS,
     beta1: float = synthetic.BETA1,
     beta2: float = synthetic.BETA2,
+    normalise: Literal["range"] | None = None,
     baseline: str = "parallel_refine",
 ) -> pd.DataFrame:
     """One row a policy: means over the trees, and the ratios to a baseline.
@@ -69,15 +71,18 @@ def compare(
     Parameters
     ----------
     trees, policies : every policy is replayed on every tree.
-    width, max_rounds : W and K2.
+    width, max_rounds : W and K2; a width of None is the one that each tree was recorded at.
     beta1, beta2 : of Eq. 1, in units of the score.
+    normalise : as in :func:`dreamrsi.objective.value`.
     baseline : the policy the ratios are taken to; replayed too if it is not among the policies.
 
     Returns
     -------
     DataFrame
-        ``policy, hits, trees, quality, regret, attempts, rounds, V, never_opened`` (misses on a branch never opened)
-        ``, quality_ratio, attempt_ratio, goes_on`` (the rule of ``synthetic/README.md``).
+        ``policy, hits, trees, quality, regret, attainment, attempts, rounds, V``, all means but for the first three;
+        ``never_opened`` (misses on a branch that was not opened), ``quality_ratio``, ``attempt_ratio``, and ``goes_on``
+        (the rule of ``synthetic/README.md``). A ratio of qualities means nothing where they are not positive, and is
+        NaN there.
     """
     chosen = build(policies)
     names = [policy.name for policy in chosen]
@@ -89,12 +94,15 @@ def compare(
         trees=("hit", "size"),
         quality=("quality", "mean"),
         regret=("regret", "mean"),
+        attainment=("attainment", "mean"),
         attempts=("attempts", "mean"),
         rounds=("rounds", "mean"),
         never_opened=("never_opened", "sum"),
     )
-    rows.insert(6, "V", [value(episodes[name], beta1=beta1, beta2=beta2) for name in rows.index])
-    rows["quality_ratio"] = rows.quality / rows.quality[baseline]
+    betas: dict[str, Any] = {"beta1": beta1, "beta2": beta2, "trees": trees, "normalise": normalise}
+    rows.insert(7, "V", [value(episodes[name], **betas) for name in rows.index])
+    positive = bool((rows.quality[np.isfinite(rows.quality)] > 0).all())
+    rows["quality_ratio"] = rows.quality / rows.quality[baseline] if positive else np.nan
     rows["attempt_ratio"] = rows.attempts / rows.attempts[baseline]
     good, cheap = rows.quality_ratio >= synthetic.MIN_QUALITY_RATIO, rows.attempt_ratio <= synthetic.MAX_ATTEMPT_RATIO
     rows["goes_on"] = good & cheap
@@ -104,10 +112,9 @@ def compare(
 def pool(comparison: pd.DataFrame, name: str) -> pd.DataFrame:
     """The same table with the policies called ``name`` or ``name:...`` as one row, the mean over them."""
     mine = comparison.policy.str.partition(":")[0] == name
-    mean = comparison[mine].drop(columns=["policy", "goes_on"]).mean()
-    mean["policy"], mean["goes_on"] = f"{name}:mean of {mine.sum()}", bool(comparison[mine].goes_on.all())
-    pooled = pd.concat([comparison[~mine], mean.to_frame().T], ignore_index=True)
-    return pooled[comparison.columns].infer_objects()
+    mean: dict[str, Any] = comparison[mine].drop(columns=["policy", "goes_on"]).mean().to_dict()
+    mean |= {"policy": f"{name}:mean of {mine.sum()}", "goes_on": bool(comparison[mine].goes_on.all())}
+    return pd.concat([comparison[~mine], pd.DataFrame([mean])], ignore_index=True).astype({"trees": int})
 
 
 def selected(comparison: pd.DataFrame) -> str | None:

@@ -104,6 +104,7 @@ def live_run(
         "task": task.name,
         "agent": agent.name,
         "policy": policy.name,
+        "policy_sha256": getattr(policy, "sha256", None),  # of a policy file: the bytes that ran
         "width": width,
         "branches": branches,
         "steps": steps,
@@ -312,6 +313,9 @@ def _locked(folder: Path) -> Iterator[Path]:
     """Make the folder and keep every other run out of it; the lock goes with the process, however that ends."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        others = sorted(entry.name for entry in folder.iterdir() if entry.name != ".lock")
+        if others and "config.json" not in others:
+            raise UserError(f"{folder}: is no run's folder, it holds {others[0]}; choose a new or empty folder")
         lock = open(folder / ".lock", "w")
     except OSError as error:
         raise UserError(
@@ -328,8 +332,6 @@ def _locked(folder: Path) -> Iterator[Path]:
 def _check_config(path: Path, config: dict[str, Any]) -> None:
     """Write the configuration, or compare it with the one that is there."""
     if not path.exists():
-        if (path.parent / ROUND).exists():
-            raise UserError(f"{path.parent}: holds a {ROUND} but no config.json; choose another folder")
         atomic_write(path, json.dumps(config, indent=1) + "\n")
         return
     try:

@@ -38,8 +38,9 @@ def score(episode: Episode, *, beta1: float, beta2: float) -> float:
 class Outcome(NamedTuple):
     """What one policy reached on one tree.
 
-    ``quality`` is the best score revealed, ``regret`` what the best recorded score has over it, ``hit`` whether
-    the best recorded score was revealed, ``opened`` whether its branch was opened at all (True if the root holds it).
+    ``quality`` is the best score revealed, ``regret`` what the best recorded score has over it, ``attainment`` the
+    share of the way from the root to the best that was made, from 0 to 1. ``hit`` says whether the best recorded score
+    was revealed, ``opened`` whether its branch was opened at all (True if the root holds it).
     """
 
     policy: str
@@ -49,6 +50,7 @@ class Outcome(NamedTuple):
     rounds: int
     hit: bool
     regret: float
+    attainment: float
     opened: bool
 
 
@@ -59,7 +61,31 @@ def outcome(episode: Episode, tree: Tree) -> Outcome:
     opened = at_root or (best is not None and best.branch in episode.reveals)
     hit = episode.best >= tree.best > -math.inf
     regret = tree.best - episode.best if episode.best > -math.inf else math.inf
-    return Outcome(episode.policy, tree.name, episode.best, episode.attempts, episode.rounds, hit, regret, opened)
+    attained = attainment(episode, tree)
+    return Outcome(
+        episode.policy, tree.name, episode.best, episode.attempts, episode.rounds, hit, regret, attained, opened
+    )
+
+
+def attainment(episode: Episode, tree: Tree) -> float:
+    """The share of the way from the root to the best recorded score that an episode made (paper, appendix B.2).
+
+    ``clip((best revealed - root) / (best recorded - root), 0, 1)``; the lowest recorded score stands in for a root that
+    has none. 1 where nothing recorded is better than the root, 0 where nothing was scored.
+    """
+    root = floor(tree)
+    if episode.best == -math.inf:
+        return 0.0
+    if root is None or tree.best <= root:
+        return 1.0
+    return min(1.0, max(0.0, (episode.best - root) / (tree.best - root)))
+
+
+def floor(tree: Tree) -> float | None:
+    """The root's score, or the lowest recorded one where the root has none; None if nothing was scored."""
+    if tree.root is not None:
+        return tree.root
+    return min((attempt.score for attempt in tree if attempt.score is not None), default=None)
 
 
 def history(trees: Iterable[Tree]) -> list[Tree]:
@@ -125,10 +151,8 @@ def scaled_betas(trees: Sequence[Tree]) -> tuple[float, float]:
 
 
 def _range(tree: Tree) -> float:
-    root = tree.root
-    if root is None:
-        root = min(attempt.score for attempt in tree if attempt.score is not None)
-    if not tree.best > root:
+    root = floor(tree)
+    if root is None or not tree.best > root:
         raise UserError(f"{tree.name}: the best score, {tree.best:g}, is no better than the root; leave the tree out")
     return tree.best - root
 

@@ -91,7 +91,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _full_name(name: str, plan: Mapping[str, Any]) -> str:
-    found = [known for known in plan if known == name or known.startswith(f"{name}_")]
+    found = [known for known in plan if known == name or known.startswith((f"{name}_", f"0{name}_"))]
     if len(found) == 1:
         return found[0]
     raise UserError(f"there is no notebook {name!r} in {PLAN}; {nearest(name, plan)}")

@@ -11,6 +11,8 @@ from matplotlib.colors import BoundaryNorm, ListedColormap, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import ScaledTranslation
 
 from dreamrsi import figures
 from dreamrsi.figures import label, look, new
@@ -78,28 +80,26 @@ def trees(trees: Sequence[Tree], cols: int = 3) -> Figure:
 
 @styled
 def tradeoff(comparison: pd.DataFrame) -> Figure:
-    """Mean quality against mean attempts, one point a policy; where the rule for going on allows it is marked."""
+    """Mean quality against mean attempts, one point a policy; dotted lines bound what the rule for going on allows.
+
+    Policies at the same point stand side by side.
+    """
     from dreamrsi.synthetic import MAX_ATTEMPT_RATIO, MIN_QUALITY_RATIO
 
     figure, ax = new("text", 0.5)
     base = comparison[comparison.policy == "parallel_refine"]
     if len(base):
-        quality, attempts = MIN_QUALITY_RATIO * base.quality.iloc[0], MAX_ATTEMPT_RATIO * base.attempts.iloc[0]
-        ax.axhline(quality, color="#999999", linewidth=0.8, linestyle=":")
-        ax.axvline(attempts, color="#999999", linewidth=0.8, linestyle=":")
-        ax.annotate(
-            f"goes on: quality ≥ {MIN_QUALITY_RATIO:g}×, attempts ≤ {MAX_ATTEMPT_RATIO:g}×",
-            (attempts, quality),
-            xytext=(-4, -4),
-            textcoords="offset points",
-            ha="right",
-            va="top",
-            fontsize=7,
-            color="#666666",
-        )
+        bounds = MIN_QUALITY_RATIO * base.quality.iloc[0], MAX_ATTEMPT_RATIO * base.attempts.iloc[0]
+        ax.axhline(bounds[0], color="#999999", linewidth=0.8, linestyle=":")
+        ax.axvline(bounds[1], color="#999999", linewidth=0.8, linestyle=":")
+        rule = f"goes on: above and left of the dotted lines\n(quality ≥ {MIN_QUALITY_RATIO:g}×, attempts ≤ {MAX_ATTEMPT_RATIO:g}×)"
+        ax.text(0.02, 0.03, rule, transform=ax.transAxes, fontsize=7, color="#666666")
+    taken: dict[tuple[int, float], int] = {}
     for row in comparison.itertuples():
         style = look(row.policy)
-        frozen = ":" in row.policy and not row.policy.startswith("random")
+        frozen = "width=" in row.policy
+        place = (round(row.attempts), round(row.quality, 4))
+        beside = taken[place] = taken.get(place, -1) + 1
         ax.plot(
             row.attempts,
             row.quality,
@@ -109,8 +109,12 @@ def tradeoff(comparison: pd.DataFrame) -> Figure:
             markerfacecolor="white" if frozen else style.color,
             linestyle="none",
             label=label(row.policy),
+            transform=ax.transData + ScaledTranslation(beside * 9 / 72, 0, figure.dpi_scale_trans),
         )
-    ax.set_xlim(0, comparison.attempts.max() * 1.06)
+    ax.set_xlim(0, comparison.attempts.max() * 1.1)
+    low, high = comparison.quality.min(), comparison.quality.max()
+    ax.set_ylim(low - 0.15 * (high - low), high + 0.08 * (high - low))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("attempts a tree (mean)")
     ax.set_ylabel("best score revealed (mean)")
     figure.legend(loc="outside right upper")
@@ -142,7 +146,7 @@ def anytime(tree: Tree, curves: Mapping[str, np.ndarray]) -> Figure:
 
 
 @styled
-def width_hits(hits: pd.DataFrame, trees: int) -> Figure:
+def width_hits(hits: pd.DataFrame, trees: int, name: str = "") -> Figure:
     """Hits on the trees for every policy (rows) frozen at every width (columns)."""
     figure, ax = new("text", 0.12 + 0.075 * len(hits))
     ax.imshow(hits.to_numpy(), cmap="Blues", vmin=0, vmax=trees * 1.25, aspect="auto")
@@ -151,7 +155,7 @@ def width_hits(hits: pd.DataFrame, trees: int) -> Figure:
     ax.set_xticks(range(hits.shape[1]), [str(width) for width in hits.columns])
     ax.set_yticks(range(len(hits)), [label(policy) for policy in hits.index])
     ax.set_xlabel("width (and bootstrap)")
-    ax.set_title(f"trees of {trees} whose best recorded score is reached")
+    ax.set_title(f"{name} trees, of {trees}, whose best recorded score is reached".strip())
     ax.grid(visible=False)
     return figure
 
@@ -261,55 +265,66 @@ def beta_map(found: ScoreMap, setting: tuple[float, float] | None = None) -> Fig
 
 
 @styled
-def robustness(rows: pd.DataFrame, shown: Sequence[str]) -> Figure:
-    """The share of fresh corpora in which each row of the table holds, against noise, with 95 % Wilson intervals."""
+def robustness(rows: pd.DataFrame) -> Figure:
+    """The share of fresh corpora in which each row of the table holds (down), at every noise (across), for every mix.
+
+    Below a share that is neither 0 nor 1: its 95 % Wilson interval.
+    """
     mixes = list(dict.fromkeys(rows.mix))
-    figure, axes = new("text", 0.5, 1, len(mixes), sharey=True, squeeze=False)
-    markers = "osD^vPX<>*"
-    titles = {"article": "the article's mix", "free": "winner's branch, family and tag drawn freely"}
+    names, noises = list(dict.fromkeys(rows.row)), sorted(set(rows.noise))
+    figure, axes = new("text", 0.12 + 0.055 * len(names), 1, len(mixes), sharey=True, squeeze=False)
+    titles = {"article": "the article's mix", "free": "branch, family and tag drawn freely"}
     for ax, mix in zip(axes.flat, mixes, strict=True):
-        noises = sorted(set(rows.noise))
-        for place, name in enumerate(shown):
-            part = rows[(rows.mix == mix) & (rows.row == name)].sort_values("noise")
-            x = np.arange(len(part)) + (place - (len(shown) - 1) / 2) * 0.09
-            errors = np.abs(np.vstack([part.holds - part.low, part.high - part.holds]))
-            ax.errorbar(x, part.holds, errors, marker=markers[place], linewidth=0.9, elinewidth=0.8, label=name)
+        part = rows[rows.mix == mix].set_index(["row", "noise"])
+        shares = np.array([[part.holds[name, noise] for noise in noises] for name in names])
+        ax.imshow(shares, cmap="Blues", vmin=0, vmax=1.3, aspect="auto")
+        for (down, across), share in np.ndenumerate(shares):
+            found = part.loc[(names[down], noises[across])]
+            text = f"{share:.3g}" if share in (0, 1) else f"{share:.3f}\n[{found.low:.2f}, {found.high:.2f}]"
+            colour = "white" if share > 0.7 else "black"
+            ax.text(across, down, text, ha="center", va="center", color=colour, fontsize=5.5)
         ax.set_xticks(range(len(noises)), [f"{noise:g}" for noise in noises])
+        ax.set_yticks(range(len(names)), names)
         ax.set_title(titles.get(mix, mix))
         ax.set_xlabel("noise (standard deviation of a score)")
-        ax.set_ylim(-0.04, 1.06)
-    axes[0, 0].set_ylabel("share of corpora in which it holds")
-    handles, names = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=2)
+        ax.grid(visible=False)
     return figure
 
 
 @styled
 def run(tree: Tree) -> Figure:
-    """A recorded run: every attempt in the order of the picks, coloured by its branch, and the best score so far."""
+    """A recorded run: every attempt in the order of the picks, a line a branch, and the best score so far.
+
+    The branch that holds the best score is blue.
+    """
     figure, ax = new("text", 0.5)
     scores = np.array([np.nan if a.score is None else a.score for a in tree])
     best = np.fmax.accumulate(np.fmax(scores, np.nan if tree.root is None else tree.root))
     top, low = np.nanmax(best), np.nanquantile(scores, 0.05)
-    floor = low - max(0.5 * (top - low), 1e-9)  # a few very low scores must not squeeze all others into a line
-    colours = [f"#{c.lstrip('#')}" for c in figures.style()["axes.prop_cycle"].by_key()["color"]]
+    floor = low - max(0.3 * (top - low), 1e-9)  # a few very low scores must not squeeze all others into a line
+    winner = None if tree.best_attempt is None else tree.best_attempt.branch
     for number, branch in enumerate(tree.branches):
         ok = [(a.seq, a.score) for a in branch if a.score is not None]
-        ax.plot(*zip(*ok, strict=True), "o-", color=colours[number % 8], linewidth=0.5, markersize=3, alpha=0.8)
-    ax.step(np.arange(len(best)), best, where="post", color="black", linewidth=1.4)
+        colour, order = (WINNER, 3) if number == winner else (GREY, 2)
+        ax.plot(*zip(*ok, strict=True), "o-", color=colour, linewidth=0.6, markersize=3, zorder=order)
+    ax.step(np.arange(len(best)), best, where="post", color="black", linewidth=1.2, zorder=4)
     below, failed = np.flatnonzero(scores < floor), np.flatnonzero(np.isnan(scores))
     ax.plot(below, np.full(len(below), floor), "v", color="#666666", clip_on=False)
     ax.plot(failed, np.full(len(failed), floor), "x", color=MISSED, clip_on=False)
     keys = [
-        Line2D([], [], color="black", linewidth=1.4, label="best so far"),
-        Line2D([], [], color=WINNER, marker="o", markersize=3, linewidth=0.5, label="attempts; a line a branch"),
+        Line2D([], [], color="black", linewidth=1.2, label="best so far"),
+        Line2D([], [], color=WINNER, marker="o", markersize=3, linewidth=0.6, label=f"branch {winner}, the winner's"),
+        Line2D([], [], color=GREY, marker="o", markersize=3, linewidth=0.6, label="other branches"),
         Line2D([], [], color="#666666", marker="v", linestyle="none", label="scored below the axis"),
         Line2D([], [], color=MISSED, marker="x", linestyle="none", label="failed"),
     ]
-    ax.legend(handles=[keys[0], keys[1], *keys[2:3][: len(below)], *keys[3:][: len(failed)]], loc="lower right")
+    ax.legend(handles=[*keys[:3], *keys[3:4][: len(below)], *keys[4:][: len(failed)]], loc="lower right")
     ax.set_ylim(floor, top + 0.05 * (top - floor))
+    ax.set_xlim(-0.5, len(tree) - 0.5)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("attempt, in the order of the picks")
     ax.set_ylabel("score")
+    ax.set_title(f"{tree.name}: {len(tree.branches)} branches, {len(tree)} attempts")
     return figure
 
 

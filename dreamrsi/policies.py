@@ -42,6 +42,9 @@ class _Builtin:
         shown = ",".join(f"{key}={value}" for key, value in given.items() if value is not None)
         self.name += f":{shown}" if shown else ""
 
+    def __repr__(self) -> str:
+        return f"<policy {self.name}>"
+
     def start(self, width: int) -> None:
         """Begin a fresh episode."""
         self._width = width
@@ -256,6 +259,8 @@ def make(text: str) -> Policy:
         Unknown name or parameter, or a value that is not a whole number.
     """
     name, _, rest = text.partition(":")
+    if name.endswith(".py"):
+        raise UserError(f"{text}: a policy file cannot be used here, or takes no parameters; name a built-in policy")
     if name not in BUILTIN:
         raise UserError(f"there is no policy {name!r}; choose one of {', '.join(BUILTIN)}, or give a .py file")
     known = list(inspect.signature(BUILTIN[name]).parameters)

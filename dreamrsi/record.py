@@ -7,11 +7,12 @@ with a warning; every other flaw is a :class:`~dreamrsi.errors.RecordError` that
 
 from __future__ import annotations
 
+import difflib
 import os
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal
+from typing import Annotated, Any, BinaryIO, Literal, get_args
 
 import msgspec
 
@@ -137,7 +138,7 @@ def _read(name: str, file: Iterable[bytes]) -> Record:
                 _append(line, attempts, batches)
         except msgspec.DecodeError as error:
             if line.endswith(b"\n") or header is None:
-                raise RecordError(f"{name}, line {number}: {error}") from error
+                raise RecordError(f"{name}, line {number}: {_explain(error, line, header is None)}") from error
             warnings.warn(
                 f"{name}, line {number}: the last line is torn and was dropped; everything before it was read",
                 TornRecordWarning,
@@ -152,13 +153,32 @@ def _read(name: str, file: Iterable[bytes]) -> Record:
     return Record(header, attempts, batches, lines, size)
 
 
+class _Format(msgspec.Struct):
+    format: str
+
+
 def _header(line: bytes) -> Header:
-    header = _decode_header(line)
-    if header.format != FORMAT:
-        raise msgspec.ValidationError(
-            f"format {header.format!r} is not {FORMAT!r}, the one this version reads - at `$.format`"
-        )
-    return header
+    line = line.removeprefix(b"\xef\xbb\xbf")  # the byte order mark that some editors put first
+    found = msgspec.json.decode(line, type=_Format).format
+    if found != FORMAT:
+        raise msgspec.ValidationError(f"format {found!r} is not {FORMAT!r}, the one that is read here - at `$.format`")
+    return _decode_header(line)
+
+
+def _explain(error: Exception, line: bytes, header: bool) -> str:
+    """What is wrong with a line, and what to write instead where that can be told."""
+    text = str(error)
+    if "unknown field" in text:
+        known = Header.__struct_fields__ if header else Attempt.__struct_fields__
+        near = difflib.get_close_matches(text.split("`")[1], known, 1)
+        text += f"; did you mean `{near[0]}`?" if near else "; what has no field of its own belongs into `metrics`"
+    elif "enum value" in text:
+        text += f"; a status is one of {', '.join(get_args(Status))}"
+    elif b"NaN" in line or b"Infinity" in line:
+        text += "; JSON has no NaN or Infinity, the score of a failure is null"
+    if header:
+        text += f". The first line must be the header, with `format` ({FORMAT!r}) and `task`"
+    return text
 
 
 def _append(line: bytes, attempts: list[Attempt], batches: list[Batch]) -> None:

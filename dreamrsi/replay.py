@@ -87,6 +87,10 @@ def replay(
     PolicyError
         The policy raised.
     """
+    if isinstance(policy, (str, type)):
+        raise UserError(
+            f"policy is {policy!r}; give an object, such as policies.EarlyStop() or policies.make('early_stop')"
+        )
     if width < 1:
         raise UserError(f"width is {width}; a batch needs room for at least one pick")
     limit = len(tree) if max_rounds is None else max_rounds
@@ -228,11 +232,12 @@ def failed(policy: str, tree: str, error: PolicyError) -> Episode:
 
 
 def replay_all(
-    policies: Iterable[Policy], trees: Sequence[Tree], width: int = 8, max_rounds: int | None = None
+    policies: Iterable[Policy], trees: Sequence[Tree], width: int | None = 8, max_rounds: int | None = None
 ) -> dict[str, list[Episode]]:
     """Replay every policy on every tree: policy name -> one episode a tree.
 
-    A policy that fails on a tree gets a failed episode there, and the others go on.
+    ``width`` None replays every tree at the width it was recorded at, 8 where its header has none. A policy that fails
+    on a tree gets a failed episode there, and the others go on.
     """
     episodes: dict[str, list[Episode]] = {}
     for policy in policies:
@@ -240,8 +245,9 @@ def replay_all(
             raise UserError(f"two policies are named {policy.name}; give each its own name")
         row = episodes[policy.name] = []
         for tree in trees:
+            recorded = tree.header.width or 8
             try:
-                row.append(replay(policy, tree, width, max_rounds))
+                row.append(replay(policy, tree, recorded if width is None else width, max_rounds))
             except PolicyError as error:
                 row.append(failed(policy.name, tree.name, error))
     return episodes

@@ -104,7 +104,29 @@ def run_study(
         if profile == PUBLISHED and result.exit_code == 0 and not only and not parameters:
             echo(f"published {publish(folder, root)} files to figures/")
     echo("\n" + result.summary)
+    for line in _where(folder, root, only or parameters):
+        echo(line)
     return result
+
+
+def _where(folder: Path, root: Path, part: object) -> list[str]:
+    """Say where the results are and, for a whole study, which differ from those that are committed."""
+    lines = ["", f"Figures, tables and executed notebooks: {_short(folder)}"]
+    made, committed = _hashes(folder), _hashes(root / "figures")
+    if not part and committed and folder != root / "figures":
+        both = sorted(made.keys() & committed.keys())
+        other = [file for file in both if made[file] != committed[file]]
+        differ = f"; these differ: {', '.join(other)}" if other else ""
+        lines.append(
+            f"{len(both) - len(other)} of {len(both)} have the bytes of the committed export in figures/{differ}"
+        )
+    return lines
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    """Return the hashes that the manifest in a folder lists, of figures and tables."""
+    files = {file: facts for made in read_manifest(folder).values() for file, facts in made["files"].items()}
+    return {file: files[file]["sha256"] for file in _exported(folder)}
 
 
 def publish(out: Path, root: Path) -> int:

@@ -332,7 +332,7 @@ def _grow(tree: Tree, where: dict[int, int]) -> list[list[Attempt]]:
         if attempt.attempt < len(branch):
             raise flaw(attempt, "attempt", "is recorded twice")
         if attempt.attempt > len(branch):
-            raise flaw(attempt, "attempt", f"its parent, attempt {attempt.attempt - 1}, is not recorded before it")
+            raise flaw(attempt, "attempt", f"its parent, attempt {attempt.attempt - 1}, is missing or has a later seq")
         if attempt.origin is not None:
             source, index = attempt.origin
             if attempt.attempt > 0:

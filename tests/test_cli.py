@@ -12,8 +12,10 @@ import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
+import dreamrsi as d
 from dreamrsi import cli
 
 CORPUS = Path(__file__).parent.parent / "synthetic" / "history"
@@ -47,18 +49,30 @@ def dreamrsi(capsys, monkeypatch):
 def test_score_prints_a_table_with_the_betas_it_used(dreamrsi):
     done = dreamrsi("score", LATE, MATH, "--beta1", "0.02", "--beta2", "0.05")
     assert done.returncode == 0 and not done.stderr
-    assert "beta1 0.02, beta2 0.05, width 8, 2 trees" in done.stdout
+    assert "beta1 0.02, beta2 0.05, width as recorded; trees: 2" in done.stdout
+    assert "exact on what was recorded, 8 branches a tree" in done.stdout
     row = next(line for line in done.stdout.splitlines() if line.split()[:1] == ["early_stop"]).split()
-    assert row[1:3] == ["2", "2"] and row[5] == "44.000"
+    assert row[1] == "2/2" and row[5] == "44"
 
 
 def test_score_by_tree_shows_hit_regret_and_what_was_never_opened(dreamrsi):
     out = dreamrsi("score", LATE, MATH, "--policy", "parallel_refine:width=4", "--by-tree", "--format", "csv").stdout
     rows = [line.split(",") for line in out.splitlines()]
-    assert rows[0] == ["policy", "tree", "quality", "attempts", "rounds", "hit", "regret", "V", "never_opened"]
+    assert rows[0] == [
+        "policy",
+        "tree",
+        "quality",
+        "attempts",
+        "rounds",
+        "hit",
+        "regret",
+        "attainment",
+        "V",
+        "never_opened",
+    ]
     frozen = {row[1]: row for row in rows if row[0] == "parallel_refine:width=4"}
-    assert (frozen[LATE][5], frozen[LATE][8]) == ("False", "True")
-    assert (frozen[MATH][5], frozen[MATH][6], frozen[MATH][8]) == ("True", "0.0", "False")
+    assert (frozen[LATE][5], frozen[LATE][9]) == ("False", "True")
+    assert (frozen[MATH][5], frozen[MATH][6], frozen[MATH][9]) == ("True", "0.0", "False")
 
 
 def test_score_derives_the_betas_from_the_scale_of_the_scores(dreamrsi, tmp_path):
@@ -68,6 +82,48 @@ def test_score_derives_the_betas_from_the_scale_of_the_scores(dreamrsi, tmp_path
         "\n".join(map(json.dumps, [{"format": "dreamrsi.tree/1", "task": "toy", "root": {"score": -50.0}}, *rows]))
     )
     assert "beta1 0.8, beta2 2," in dreamrsi("score", path).stdout
+
+
+def test_replay_and_score_take_the_width_of_the_record(dreamrsi, tmp_path):
+    tree = d.Tree.load(LATE)
+    header = msgspec.structs.replace(tree.header, width=2, branches=4)
+    d.Tree(header, [a for a in tree if a.branch < 4]).save(tmp_path / "narrow.jsonl")
+    out = dreamrsi("replay", tmp_path / "narrow.jsonl", "--policy", "early_stop").stdout
+    assert "early_stop, width 2" in out and "round  0  picks open open  ->" in out
+    out = dreamrsi("score", tmp_path / "narrow.jsonl").stdout
+    assert "exact on what was recorded, 4 branches a tree; what lies beyond, no score here can show" in out
+
+
+def test_negative_scores_and_mixed_tasks(dreamrsi, tmp_path):
+    for name, scores in {"a": (-12e6, -11e6, -10e6), "b": (0.1, 0.2, 0.3)}.items():
+        rows = [{"branch": 0, "attempt": i, "seq": i, "score": s, "status": "ok"} for i, s in enumerate(scores)]
+        lines = [{"format": "dreamrsi.tree/1", "task": name}, *rows]
+        (tmp_path / name).write_text("\n".join(map(json.dumps, lines)))
+    mixed = dreamrsi("score", tmp_path / "a", tmp_path / "b").stdout
+    assert "of different tasks, and raw scores were averaged" in mixed
+    row = next(line for line in mixed.splitlines() if line.split()[:1] == ["parallel_refine"]).split()
+    assert row[1] == "2/2" and row[4] == "1"
+    ranged = dreamrsi("score", tmp_path / "a", tmp_path / "b", "--normalise", "range").stdout
+    assert "beta1 0.002, beta2 0.005" in ranged
+
+
+def test_policies_are_listed_as_they_are_typed(dreamrsi):
+    out = dreamrsi("policies").stdout
+    for name in d.policies.BUILTIN:
+        assert f"\n{name}" in "\n" + out
+    assert "early_stop:strikes=2,width=N,bootstrap=N" in out
+
+
+@pytest.mark.slow
+def test_a_run_is_recorded_under_a_policy_file_and_read_by_its_folder(dreamrsi, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(POLICY.format(body="return [-1] * self.width if not prefix.round else []"))
+    run = ["run", "circle_packing", "--policy", path, "--workspaces", "2", "--out", tmp_path / "run"]
+    assert dreamrsi(*run).returncode == 0
+    assert "2 branches, 2 attempts" in dreamrsi("tree", tmp_path / "run").stdout
+    path.write_text(path.read_text() + "\n# changed\n")
+    again = dreamrsi(*run)
+    assert again.returncode == 2 and "policy_sha256 was" in again.stderr
 
 
 @pytest.mark.parametrize(("form", "start"), [("csv", "policy,hits"), ("md", "| policy"), ("tex", "% needs")])
@@ -93,8 +149,8 @@ def test_replay_for_machines(dreamrsi):
 
 def test_tree_says_what_a_file_holds(dreamrsi):
     out = dreamrsi("tree", MATH).stdout
-    assert "8 branches, 88 attempts (caps 8 x 11, width 8)" in out and "synthetic" in out
-    assert out.count("branch ") == 8
+    assert "8 branches, 88 attempts (caps: branches 8, steps 11; width 8)" in out and "synthetic" in out
+    assert out.count("\n  branch ") == 8
 
 
 @pytest.mark.parametrize(
@@ -105,7 +161,10 @@ def test_tree_says_what_a_file_holds(dreamrsi):
         (["replay", MATH, "--policy", "early_stop:strikes=0"], "error: strikes is 0; it must be"),
         (["replay", MATH, "--policy", "nowhere.py"], "nowhere.py"),
         (["replay", MATH, "--policy", "early_stop", "--width", "0"], "--width"),
-        (["score", MATH, "--beta1", "nan"], "error: beta1 and beta2 must be finite"),
+        (["score", MATH, "--beta1", "-1"], "--beta1"),
+        (["score", MATH, "--beta1", "inf"], "error: beta1 and beta2 must be finite"),
+        (["tree", str(CORPUS)], "is a folder without round-01/tree.jsonl"),
+        (["replay", MATH, "--policy", "mine.py:k=3"], "a policy file cannot be used here, or takes no parameters"),
         (["run", "knitting", "--out", "x"], "knitting"),
         (["run", "circle_packing", "--out", "/proc/nowhere"], "/proc/nowhere"),
         (["study", "--profile", "huge"], "huge"),
@@ -157,7 +216,7 @@ def test_score_takes_a_policy_file(dreamrsi, tmp_path):
     done = dreamrsi("score", MATH, "--policy", path)
     assert done.returncode == 0, done.stderr
     row = next(line for line in done.stdout.splitlines() if line.split()[:1] == ["mine"]).split()
-    assert row[1] == "1" and row[5] == "8.000"
+    assert row[1] == "1/1" and row[5] == "8"
 
 
 def test_a_policy_file_that_raises_scores_minus_infinity_and_the_others_go_on(tmp_path):

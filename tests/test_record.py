@@ -66,20 +66,30 @@ def test_a_record_cut_anywhere_is_the_tree_of_its_whole_rounds(tmp_path, univers
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (line(0, 0, 0).replace("1.0", "NaN"), "line 2"),
+        (line(0, 0, 0).replace("1.0", "NaN"), "line 2: .*JSON has no NaN or Infinity"),
         (line(0, 0, 0).replace("1.0", "1e999"), "line 2"),
         (line(0, 0, 0).replace("1.0", '"high"'), r"line 2: Expected `float \| null`, got `str` - at `\$.score`"),
-        (line(0, 0, 0, note="hm"), "line 2: .*unknown field `note`"),
+        (
+            line(0, 0, 0, note="hm"),
+            "line 2: .*unknown field `note`; what has no field of its own belongs into `metrics`",
+        ),
+        (line(0, 0, 0).replace("score", "scroe"), "unknown field `scroe`; did you mean `score`"),
         (line(-1, 0, 0), r"line 2: .* - at `\$.branch`"),
         (line(0, 0, 0).replace('"seq": 0, ', ""), "line 2: .*missing required field `seq`"),
         (line(0, 0, 0, None, status="ok"), r"line 2: an attempt that is ok needs a score.* - at `\$.score`"),
         (line(0, 0, 0, 0.0, status="error"), r"line 2: only an attempt that is ok has a score.* - at `\$.score`"),
-        (line(0, 0, 0, status="fine"), r"line 2: Invalid enum value 'fine' - at `\$.status`"),
+        (
+            line(0, 0, 0, status="fine"),
+            r"line 2: Invalid enum value 'fine' - at `\$.status`; a status is one of ok, invalid",
+        ),
         ("[1, 2]", "line 2: Expected `object`, got `array`"),
         ("{", "line 2: "),
         ('{"picks": [0], "round": -1, "attempts": 1}', r"line 2: .* - at `\$.round`"),
         (line(1, 0, 0), r"line 2, branch 1, attempt 0: branches are numbered .* - at `\$.branch`"),
-        (line(0, 1, 0), r"line 2, branch 0, attempt 1: its parent, attempt 0, .* - at `\$.attempt`"),
+        (
+            line(0, 1, 0),
+            r"line 2, branch 0, attempt 1: its parent, attempt 0, is missing or has a later seq - at `\$.attempt`",
+        ),
         (line(0, 0, 0) + "\n" + line(0, 0, 1), r"line 3, branch 0, attempt 0: is recorded twice - at `\$.attempt`"),
         (line(0, 0, 0) + "\n" + line(0, 1, 0), r"seq 0 is used twice - at `\$.seq`"),
         (line(0, 0, 0, origin=[0, 0]), r"the origin, branch 0 attempt 0, is not recorded before it - at `\$.origin`"),
@@ -110,7 +120,8 @@ def test_bytes_that_are_no_text_are_a_flaw(tmp_path):
         (HEADER | {"format": "dreamrsi.tree/9"}, r"line 1: format 'dreamrsi.tree/9' is not .* - at `\$.format`"),
         (HEADER | {"steps": 0}, r"line 1: .* - at `\$.steps`"),
         (HEADER | {"root": {"score": "high"}}, r"line 1: .* - at `\$.root.score`"),
-        ({"branch": 0}, "line 1"),
+        ({"branch": 0}, "line 1: .*missing required field `format`.* The first line must be the header"),
+        ({"task": "toy"}, "line 1: .*missing required field `format`"),
     ],
 )
 def test_a_bad_header_is_refused(tmp_path, header, message):
@@ -124,6 +135,12 @@ def test_files_that_are_not_there_or_empty(tmp_path):
     (tmp_path / "empty.jsonl").touch()
     with pytest.raises(d.RecordError, match="is empty"):
         d.Tree.load(tmp_path / "empty.jsonl")
+
+
+def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path):
+    path = write(tmp_path, line(0, 0, 0), line(0, 1, 1))
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n") + b"\r\n")
+    assert len(d.Tree.load(path)) == 2
 
 
 def test_a_torn_last_line_is_dropped_with_a_warning(tmp_path):
