@@ -3,46 +3,127 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import joblib
 import numpy as np
 import pandas as pd
 
+from dreamrsi import compare, synthetic
 from dreamrsi import policies as builtin
-from dreamrsi import synthetic
-from dreamrsi.objective import Outcome, outcome
-from dreamrsi.replay import replay_all
+from dreamrsi.errors import UserError
+from dreamrsi.objective import Outcome, outcome, value
+from dreamrsi.replay import Episode, replay_all
 from dreamrsi.tree import Tree
 
 NOISES = (0.0, 0.01, 0.02, 0.05, 0.1)
 MIXES: tuple[Literal["article", "free"], ...] = ("article", "free")
 FIRST_SEED = 10_000
-POLICIES = (*builtin.ARTICLE, "parallel_refine:width=4,bootstrap=4", "early_stop:width=4,bootstrap=4")
+NARROW_REFINE = "parallel_refine:width=4,bootstrap=4"
+NARROW_STOP = "early_stop:width=4,bootstrap=4"
+POLICIES = (*builtin.ARTICLE, NARROW_REFINE, NARROW_STOP)
+Z = 1.959963984540054  # of the normal distribution, 95 % two-sided
 
-Test = Callable[[dict[str, list[Outcome]], list[Tree]], bool]
-ROWS: dict[str, Test] = {
-    "parallel refine hits all": lambda r, _: _hits(r["parallel_refine"]),
-    "early stop hits all": lambda r, _: _hits(r["early_stop"]),
-    "greedy best hits all": lambda r, _: _hits(r["greedy_best"]),
-    "guidance hits early peaks only": lambda r, t: _only(
-        r["semantic_guidance"], [_family(x) == "early_peak" for x in t]
+
+@dataclass(frozen=True)
+class Reached:
+    """What every policy reached on one corpus: the outcomes by policy, one a tree, and the article's five compared."""
+
+    trees: Sequence[Tree]
+    outcomes: Mapping[str, Sequence[Outcome]]
+    comparison: pd.DataFrame
+
+    @classmethod
+    def of(cls, episodes: Mapping[str, Sequence[Episode]], trees: Sequence[Tree]) -> Reached:
+        """Judge the episodes of all of :data:`POLICIES`, one a tree."""
+        found = {n: [outcome(e, t) for e, t in zip(row, trees, strict=True)] for n, row in episodes.items()}
+        means = [
+            (
+                name,
+                math.fsum(x.quality for x in found[name]) / len(trees),
+                math.fsum(x.attempts for x in found[name]) / len(trees),
+                value(episodes[name], beta1=synthetic.BETA1, beta2=synthetic.BETA2),
+            )
+            for name in builtin.ARTICLE
+        ]
+        rows = pd.DataFrame(means, columns=["policy", "quality", "attempts", "V"]).set_index("policy")
+        return cls(trees, found, go_on(rows, "parallel_refine").reset_index())
+
+
+def go_on(rows: pd.DataFrame, baseline: str) -> pd.DataFrame:
+    """Add ``quality_ratio`` and ``attempt_ratio`` to a baseline, and ``goes_on``, to a table indexed by policy.
+
+    The rule is that of ``synthetic/README.md``. The lean part of :func:`dreamrsi.compare.compare`, whose other columns
+    would double the time of a survey.
+    """
+    positive = bool((rows.quality[np.isfinite(rows.quality)] > 0).all())
+    quality = rows.quality / rows.quality[baseline] if positive else np.nan
+    rows = rows.assign(quality_ratio=quality, attempt_ratio=rows.attempts / rows.attempts[baseline])
+    good, cheap = rows.quality_ratio >= synthetic.MIN_QUALITY_RATIO, rows.attempt_ratio <= synthetic.MAX_ATTEMPT_RATIO
+    return rows.assign(goes_on=good & cheap)
+
+
+def _hits(rows: Sequence[Outcome]) -> bool:
+    return all(row.hit for row in rows)
+
+
+def _only(rows: Sequence[Outcome], expected: Sequence[bool]) -> bool:
+    return [row.hit for row in rows] == expected
+
+
+def _costs(rows: Sequence[Outcome], attempts: int, rounds: int) -> bool:
+    return all((row.attempts, row.rounds) == (attempts, rounds) for row in rows)
+
+
+def _dominates(better: Sequence[Outcome], worse: Sequence[Outcome]) -> bool:
+    """No worse in all three means that Eq. 1 is made of, so no non-negative betas can turn the order round."""
+
+    def means(rows: Sequence[Outcome]) -> np.ndarray:
+        columns = np.array([(r.quality, -r.attempts, r.attempts / max(1, r.rounds)) for r in rows])
+        return np.asarray(columns.mean(axis=0))
+
+    return bool((means(better) >= means(worse) - 1e-12).all())
+
+
+def _family(tree: Tree) -> str:
+    return tree.header.task.partition("/")[2]
+
+
+def _winner(tree: Tree) -> int:
+    return int(tree.header.provenance["winner"])
+
+
+ROWS: dict[str, Callable[[Reached], bool]] = {
+    "parallel refine hits all": lambda r: _hits(r.outcomes["parallel_refine"]),
+    "parallel refine: 88 attempts, 11 rounds": lambda r: _costs(r.outcomes["parallel_refine"], 88, 11),
+    "early stop hits all": lambda r: _hits(r.outcomes["early_stop"]),
+    "early stop: 44 attempts a tree on average": lambda r: (
+        sum(x.attempts for x in r.outcomes["early_stop"]) == 44 * len(r.trees)
     ),
-    "refine at width 4 hits branches 0-3 only": lambda r, t: _only(
-        r["parallel_refine:width=4,bootstrap=4"], [_winner(x) < 4 for x in t]
+    "greedy best hits all": lambda r: _hits(r.outcomes["greedy_best"]),
+    "greedy best: 87 attempts, 80 rounds": lambda r: _costs(r.outcomes["greedy_best"], 87, 80),
+    "guidance hits early peaks only": lambda r: _only(
+        r.outcomes["semantic_guidance"], [_family(t) == "early_peak" for t in r.trees]
     ),
-    "its misses are on branches never opened": lambda r, _: (
-        not any(x.opened and not x.hit for x in r["parallel_refine:width=4,bootstrap=4"])
+    "refine at width 4 hits branches 0-3 only": lambda r: _only(
+        r.outcomes[NARROW_REFINE], [_winner(t) < 4 for t in r.trees]
     ),
-    "early stop at width 4 hits all": lambda r, _: _hits(r["early_stop:width=4,bootstrap=4"]),
-    "early stop at width 4 hits what it hits at 8": lambda r, _: (
-        [x.hit for x in r["early_stop:width=4,bootstrap=4"]] == [x.hit for x in r["early_stop"]]
+    "its misses are on branches never opened": lambda r: (
+        not any(x.opened and not x.hit for x in r.outcomes[NARROW_REFINE])
     ),
-    "early stop dominates greedy at any betas": lambda r, _: _dominates(r["early_stop"], r["greedy_best"]),
-    "early stop is selected": lambda r, _: _selected(r) == "early_stop",
+    "refine at width 4: 44 attempts, 11 rounds": lambda r: _costs(r.outcomes[NARROW_REFINE], 44, 11),
+    "early stop at width 4 hits all": lambda r: _hits(r.outcomes[NARROW_STOP]),
+    "early stop at width 4 hits what it hits at 8": lambda r: _only(
+        r.outcomes[NARROW_STOP], [x.hit for x in r.outcomes["early_stop"]]
+    ),
+    "early stop dominates greedy at any betas": lambda r: _dominates(
+        r.outcomes["early_stop"], r.outcomes["greedy_best"]
+    ),
+    "early stop is selected": lambda r: compare.selected(r.comparison) == "early_stop",
 }
-"""What is asked of a corpus: name -> predicate of (policy -> outcomes, trees)."""
+"""The rows of the study's table: name -> whether it holds in a corpus."""
 
 
 def survey(
@@ -65,6 +146,8 @@ def survey(
         their 95 % intervals, and the share of trees missed on a branch that was opened (``missed_open``) and never
         opened (``missed_unopened``).
     """
+    if corpora < 1:
+        raise UserError(f"corpora is {corpora}; a share needs at least one corpus")
     seeds = np.arange(first_seed, first_seed + corpora)
     chunks = [(mix, noise, part.tolist()) for mix in mixes for noise in noises for part in np.array_split(seeds, 4)]
     parts = joblib.Parallel(n_jobs=n_jobs)(joblib.delayed(_chunk)(*chunk) for chunk in chunks)
@@ -80,9 +163,9 @@ def _chunk(mix: Literal["article", "free"], noise: float, seeds: list[int]) -> t
     for seed in seeds:
         trees = synthetic.corpus(seed, mix="free" if mix == "free" else synthetic.ARTICLE, noise=noise)
         episodes = replay_all([builtin.make(n) for n in POLICIES], trees, synthetic.WIDTH, synthetic.MAX_ROUNDS)
-        reached = {n: [outcome(e, t) for e, t in zip(row, trees, strict=True)] for n, row in episodes.items()}
+        reached = Reached.of(episodes, trees)
         about = {"mix": mix, "noise": noise, "seed": seed}
-        holds += [about | {"row": name, "holds": bool(test(reached, trees))} for name, test in ROWS.items()]
+        holds += [about | {"row": name, "holds": test(reached)} for name, test in ROWS.items()]
         found += [
             about
             | {
@@ -92,7 +175,7 @@ def _chunk(mix: Literal["article", "free"], noise: float, seeds: list[int]) -> t
                 "missed_open": float(np.mean([x.opened and not x.hit for x in rows])),
                 "missed_unopened": float(np.mean([not x.opened and not x.hit for x in rows])),
             }
-            for name, rows in reached.items()
+            for name, rows in reached.outcomes.items()
         ]
     return holds, found
 
@@ -106,11 +189,10 @@ def wide(rows: pd.DataFrame) -> pd.DataFrame:
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
     """The 95 % Wilson score interval of a share."""
-    z = 1.959963984540054
     share = successes / trials
-    centre = share + z * z / (2 * trials)
-    half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    scale = 1 + z * z / trials
+    centre = share + Z * Z / (2 * trials)
+    half = Z * math.sqrt(share * (1 - share) / trials + Z * Z / (4 * trials * trials))
+    scale = 1 + Z * Z / trials
     return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
 
 
@@ -134,59 +216,8 @@ def _shares(holds: pd.DataFrame) -> pd.DataFrame:
 
 def _means(found: pd.DataFrame) -> pd.DataFrame:
     groups = found.groupby(["mix", "noise", "policy"], sort=False)
-    half = 1.959963984540054 * groups[["hits", "attempts"]].sem()
+    half = Z * groups[["hits", "attempts"]].sem()
     means = groups[["hits", "attempts", "missed_open", "missed_unopened"]].mean()
     means.insert(1, "hits_ci", half.hits)
     means.insert(3, "attempts_ci", half.attempts)
     return means.reset_index()
-
-
-def _hits(rows: list[Outcome]) -> bool:
-    return all(row.hit for row in rows)
-
-
-def _only(rows: list[Outcome], expected: list[bool]) -> bool:
-    return [row.hit for row in rows] == expected
-
-
-def _dominates(better: list[Outcome], worse: list[Outcome]) -> bool:
-    """No worse in all three means that Eq. 1 is made of, so no non-negative betas can turn the order round."""
-
-    def means(rows: list[Outcome]) -> np.ndarray:
-        columns = np.array([(r.quality, -r.attempts, r.attempts / max(1, r.rounds)) for r in rows])
-        return np.asarray(columns.mean(axis=0))
-
-    return bool((means(better) >= means(worse) - 1e-12).all())
-
-
-def _selected(reached: dict[str, list[Outcome]]) -> str | None:
-    def mean(name: str, field: str) -> float:
-        return float(np.mean([getattr(row, field) for row in reached[name]]))
-
-    def v(name: str) -> float:
-        rows = reached[name]
-        return float(
-            np.mean(
-                [
-                    r.quality - synthetic.BETA1 * r.attempts + synthetic.BETA2 * r.attempts / max(1, r.rounds)
-                    for r in rows
-                ]
-            )
-        )
-
-    quality, attempts = mean("parallel_refine", "quality"), mean("parallel_refine", "attempts")
-    passing = [
-        name
-        for name in builtin.ARTICLE
-        if mean(name, "quality") >= synthetic.MIN_QUALITY_RATIO * quality
-        and mean(name, "attempts") <= synthetic.MAX_ATTEMPT_RATIO * attempts
-    ]
-    return max(passing, key=v, default=None)
-
-
-def _family(tree: Tree) -> str:
-    return tree.header.task.partition("/")[2]
-
-
-def _winner(tree: Tree) -> int:
-    return int(tree.header.provenance["winner"])
