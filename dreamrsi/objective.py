@@ -40,7 +40,7 @@ class Outcome(NamedTuple):
 
     ``quality`` is the best score revealed, ``regret`` what the best recorded score has over it, ``attainment`` the
     share of the way from the root to the best that was made, from 0 to 1. ``hit`` says whether the best recorded score
-    was revealed, ``opened`` whether its branch was opened at all (True if the root holds it).
+    was revealed, ``opened`` whether a branch that holds it was opened at all (True if the root holds it).
     """
 
     policy: str
@@ -56,9 +56,9 @@ class Outcome(NamedTuple):
 
 def outcome(episode: Episode, tree: Tree) -> Outcome:
     """Compare one episode with everything the tree has recorded."""
-    best = tree.best_attempt
-    at_root = best is None or best.score is None or (tree.root is not None and tree.root >= best.score)
-    opened = at_root or (best is not None and best.branch in episode.reveals)
+    at_root = tree.root is not None and tree.root == tree.best
+    winners = {n for n, chain in enumerate(tree.world.chains) if chain.tops[-1] == tree.best > -math.inf}
+    opened = at_root or not winners or not winners.isdisjoint(episode.reveals)
     hit = episode.best >= tree.best > -math.inf
     regret = tree.best - episode.best if episode.best > -math.inf else math.inf
     attained = attainment(episode, tree)

@@ -171,7 +171,8 @@ class SemanticGuidance(_Builtin):
         """Extend the advised branches."""
         if prefix.round == 0:
             return [OPEN] * self._width
-        return [branch.number for branch in self._look(prefix) if branch.tag == prefix.advice]
+        advice = prefix.advice
+        return [branch.number for branch in self._look(prefix) if advice is not None and branch.tag == advice]
 
 
 class Portfolio(_Builtin):
@@ -187,7 +188,7 @@ class Portfolio(_Builtin):
         self._live = live = [branch for branch in self._look(prefix) if branch.stalled < 3]
         broken = [b for b in live if b.status in ("invalid", "error", "timeout")]
         sound = [b for b in live if b.status not in ("invalid", "error", "timeout")]
-        batch = [b.number for b in sorted((b for b in broken if b.stalled == 1), key=_best, reverse=True)[:1]]
+        batch = [b.number for b in sorted((b for b in broken if b.failures == 1), key=_best, reverse=True)[:1]]
         sound.sort(key=_best, reverse=True)
         half = (self._width + 1) // 2
         batch += [b.number for b in sound[: min(half, self._width - len(batch))]]
@@ -219,7 +220,7 @@ class Random(_Builtin):
         options = [branch.number for branch in live] + ([OPEN] if prefix.can_open else [])
         if not options or (prefix.round and self._random.random() < 0.1):
             return []
-        return self._random.sample(options, self._random.randint(1, min(self._width, len(options))))
+        return self._random.sample(options, min(len(options), self._random.randint(1, self._width)))
 
 
 def _last(branch: Branch) -> float:

@@ -7,6 +7,7 @@ with a warning; every other flaw is a :class:`~dreamrsi.errors.RecordError` that
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import warnings
@@ -136,8 +137,12 @@ def _read(name: str, file: Iterable[bytes]) -> Record:
                 header = _header(line)
             elif not line.isspace():
                 _append(line, attempts, batches)
+        except RecursionError as error:
+            raise RecordError(f"{name}, line {number}: is nested too deeply") from error
         except msgspec.DecodeError as error:
-            if line.endswith(b"\n") or header is None:
+            # A torn line is the beginning of an object and so no JSON; one that is JSON was written as it is.
+            whole = line.endswith(b"\n") or isinstance(error, msgspec.ValidationError)
+            if whole or header is None:
                 raise RecordError(f"{name}, line {number}: {_explain(error, line, header is None)}") from error
             warnings.warn(
                 f"{name}, line {number}: the last line is torn and was dropped; everything before it was read",
@@ -185,7 +190,7 @@ def _append(line: bytes, attempts: list[Attempt], batches: list[Batch]) -> None:
     try:
         attempt = _decode_attempt(line)
     except msgspec.ValidationError:
-        if b'"picks"' not in line:
+        if "picks" not in msgspec.json.decode(line):
             raise
         batches.append(_decode_batch(line))
         return
@@ -217,6 +222,7 @@ class RecordWriter:
     """
 
     def __init__(self, path: str | os.PathLike[str], header: Header) -> None:
+        self._path = path
         try:
             self._file: BinaryIO = open(path, "xb")
         except FileExistsError as error:
@@ -230,22 +236,41 @@ class RecordWriter:
     def resume(cls, path: str | os.PathLike[str], record: Record) -> RecordWriter:
         """Go on behind the last whole line of ``record``, which was read from ``path``."""
         writer = cls.__new__(cls)
-        writer._file = open(path, "r+b")
-        writer._file.truncate(record.size)
-        writer._file.seek(max(0, record.size - 1))
-        if writer._file.read(1) != b"\n":  # a whole last line that only lacks its end
-            writer._file.write(b"\n")
+        writer._path = path
+        try:
+            writer._file = open(path, "r+b")
+            writer._file.truncate(record.size)
+            writer._file.seek(max(0, record.size - 1))
+            if writer._file.read(1) != b"\n":  # a whole last line that only lacks its end
+                writer._file.write(b"\n")
+        except OSError as error:
+            raise writer._failed(error) from error
         return writer
 
     def append(self, line: Header | Attempt | Batch) -> None:
-        """Append one line and wait until it is on disk."""
-        self._file.write(_encode(line) + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        """Append one line and wait until it is on disk.
+
+        Raises
+        ------
+        UserError
+            The disk is full or gone; what was appended before is there, and the record can be resumed.
+        """
+        try:
+            self._file.write(_encode(line) + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: OSError) -> UserError:
+        return UserError(
+            f"{self._path}: cannot be written ({error.strerror}); make room or access, then resume the run"
+        )
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with contextlib.suppress(OSError):  # what could not be flushed was reported when it was appended
+            self._file.close()
 
     def __enter__(self) -> RecordWriter:
         return self

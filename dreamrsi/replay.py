@@ -16,6 +16,8 @@ from dreamrsi.tree import OPEN, Branch, Prefix, Tree
 
 T = TypeVar("T")
 
+_PLAIN = {int}  # the types of the picks of an ordinary batch
+
 
 @dataclass(frozen=True, slots=True)
 class Episode:
@@ -76,7 +78,7 @@ def replay(
     policy : started afresh with ``policy.start(width)``.
     tree : stays as it is.
     width : W, the most picks a batch may hold.
-    max_rounds : K2; the number of recorded attempts if None.
+    max_rounds : K2; if None the number of recorded attempts, or of recorded batches if those are more.
     max_opens_per_round : OPENs of a batch that count; further ones reveal nothing. 1 is the literal reading of
         the paper's A(T), a set that holds one root.
 
@@ -93,7 +95,9 @@ def replay(
         )
     if width < 1:
         raise UserError(f"width is {width}; a batch needs room for at least one pick")
-    limit = len(tree) if max_rounds is None else max_rounds
+    if max_rounds is not None and max_rounds < 0:
+        raise UserError(f"max_rounds is {max_rounds}; it must be at least 0")
+    limit = max(len(tree), len(tree.batches)) if max_rounds is None else max_rounds
     prefix = Prefix(tree.world, width)
     name = policy.name
     picks: list[tuple[int, ...]] = []
@@ -106,13 +110,13 @@ def replay(
         if len(picks) >= limit:
             reason = "rounds"
             break
-        batch = check_batch(name, prefix, ask(name, choose, prefix, prefix.round))
+        batch = check_batch(name, prefix, ask(name, choose, prefix, prefix._round))
         if not batch:
             reason = "stopped"
             break
         picks.append(batch)
         reveal(prefix, batch, reveals, max_opens_per_round)
-    return Episode(name, tree.name, tuple(picks), reveals, prefix.best, reason)
+    return Episode(name, tree.name, tuple(picks), reveals, prefix._best, reason)
 
 
 def ask(policy: str, question: Callable[[Any], T], subject: Any, round_: int) -> T:
@@ -133,23 +137,19 @@ def check_batch(policy: str, prefix: Prefix, batch: Sequence[int]) -> tuple[int,
     IllegalBatch
         Not a list or tuple of integers; too many picks; an unknown branch, one ended by the cap, or one picked twice.
     """
-    round_ = prefix.round
-    if not isinstance(batch, (list, tuple)):
-        raise IllegalBatch(
-            f"policy {policy}, round {round_}: returned {type(batch).__name__}; return a list of picks, empty to stop"
-        )
+    round_ = prefix._round
+    if type(batch) is not list and not (isinstance(batch, Sequence) and not isinstance(batch, (str, bytes))):
+        problem = f"returned {type(batch).__name__}; return a list of picks, empty to stop"
+        raise IllegalBatch(f"policy {policy}, round {round_}: {problem}")
     picks = tuple(batch)  # once: a list of the policy's own making may show other picks each time
-    if len(picks) > prefix.width:
-        raise IllegalBatch(f"policy {policy}, round {round_}: {len(picks)} picks; the width allows {prefix.width}")
-    branches = prefix.branches
+    if len(picks) > prefix._width:
+        raise IllegalBatch(f"policy {policy}, round {round_}: {len(picks)} picks; the width allows {prefix._width}")
+    branches = prefix._opened
     opened = len(branches)
     steps = prefix._world.header.steps
-    plain = True
+    if set(map(type, picks)) != _PLAIN:
+        picks = tuple(_plain(policy, round_, place, pick) for place, pick in enumerate(picks))
     for place, pick in enumerate(picks):
-        if type(pick) is not int:
-            if isinstance(pick, bool) or not hasattr(pick, "__index__"):
-                raise _illegal(policy, round_, place, f"{pick!r} is not a branch number")
-            pick, plain = operator.index(pick), False
         if pick == OPEN:
             continue
         if not 0 <= pick < opened:
@@ -162,7 +162,17 @@ def check_batch(policy: str, prefix: Prefix, batch: Sequence[int]) -> tuple[int,
         if branch._picked == round_:
             raise _illegal(policy, round_, place, f"branch {pick} is picked twice in one batch")
         branch._picked = round_
-    return picks if plain else tuple(map(int, picks))
+    return picks
+
+
+def _plain(policy: str, round_: int, place: int, pick: object) -> int:
+    """A pick as a plain integer: numpy's integers are fine, booleans and floats are not."""
+    try:
+        if not isinstance(pick, bool):
+            return operator.index(pick)  # type: ignore[arg-type]  # whether it can is the question
+    except Exception:  # whatever an object of the policy's own does
+        pass
+    raise _illegal(policy, round_, place, f"{pick!r} is not a branch number")
 
 
 def _illegal(policy: str, round_: int, place: int, problem: str) -> IllegalBatch:
@@ -173,8 +183,9 @@ def reveal(prefix: Prefix, batch: tuple[int, ...], reveals: list[int], max_opens
     """Show the recorded outcome of a checked batch; ``reveals`` gets the recorded branch of every attempt shown."""
     world = prefix._world
     steps = world.header.steps
-    children = world.children
-    branches: list[Branch] = prefix.branches  # type: ignore[assignment]  # a list here, a Sequence to policies
+    branches = prefix._opened
+    shown = len(reveals)
+    best = prefix._best
     opens = 0
     for pick in batch:
         if pick >= 0:
@@ -190,26 +201,35 @@ def reveal(prefix: Prefix, batch: tuple[int, ...], reveals: list[int], max_opens
             opens += 1
             if max_opens is not None and opens > max_opens:
                 continue
-            opened = _open(prefix, branches, steps)
+            opened = _open(prefix, steps)
             if opened is None:
                 prefix._open_failed = len(reveals)
                 continue
             branch, n = opened, 0
         reveals.append(branch._recorded)
         score = branch._chain.scores[n]
-        if score > prefix.best:
-            prefix.best = score
-        if children:
-            for child in children.get((branch._recorded, n), ()):
-                heapq.heappush(prefix._available, child)
+        if score > best:
+            best = score
+    if world.children:
+        _offer_forks(prefix, reveals[shown:])
+    prefix._best = best
     prefix._revealed = len(reveals)
-    prefix.round += 1
+    prefix._round += 1
 
 
-def _open(prefix: Prefix, branches: list[Branch], steps: int | None) -> Branch | None:
+def _offer_forks(prefix: Prefix, revealed: Sequence[int]) -> None:
+    """Make what forks from this round's attempts openable from the next round on: the picks of a batch are parallel."""
+    children = prefix._world.children
+    for recorded in revealed:  # once a round and branch, since a batch picks no branch twice
+        place = (recorded, prefix._opened[prefix._numbers[recorded]]._n - 1)
+        for child in children.get(place, ()):
+            heapq.heappush(prefix._available, child)
+
+
+def _open(prefix: Prefix, steps: int | None) -> Branch | None:
     """Open the earliest-created unopened branch whose origin is revealed; None if there is none."""
     world = prefix._world
-    roots, available = world.roots, prefix._available
+    roots, available, branches = world.roots, prefix._available, prefix._opened
     if prefix._next < len(roots) and not (available and available[0] < roots[prefix._next]):
         recorded = roots[prefix._next]
         prefix._next += 1
@@ -219,8 +239,10 @@ def _open(prefix: Prefix, branches: list[Branch], steps: int | None) -> Branch |
         return None
     chain = world.chains[recorded]
     origin = chain.origin
-    if origin is not None:
-        origin = (next(b.number for b in branches if b._recorded == origin[0]), origin[1])
+    if world.children:
+        prefix._numbers[recorded] = len(branches)
+        if origin is not None:
+            origin = (prefix._numbers[origin[0]], origin[1])
     branch = Branch(len(branches), recorded, chain, origin, steps == 1)
     branches.append(branch)
     return branch

@@ -75,7 +75,8 @@ def corpus(
         whether the winner carries the recommended tag.
     branches, steps : the size of a tree; at least 2 branches and 4 attempts a branch.
     noise : standard deviation of normal noise on every score, in units of the score.
-    creep : how much a plateau rises a step; 0 makes it flat.
+    creep : how much a plateau rises a step; 0 makes it flat. Beyond 11 steps this, and the 0.08 of a late peak,
+        shrink so that a branch climbs no higher before its jump.
     """
     streams = np.random.SeedSequence(seed).spawn(len(ARTICLE) if mix == "free" else len(mix))
     trees = []
@@ -149,13 +150,14 @@ def draw(
 def _winner(family: Family, steps: int, creep: float, rng: np.random.Generator) -> np.ndarray:
     """The scores of the branch that holds the best one."""
     jitter = rng.uniform(-0.05, 0.05)
+    gentle = min(1.0, 10 / (steps - 1))  # deep trees climb as high as one of 11 steps, or they would pass the peak
     if family == "early_peak":
         return np.concatenate([[9.0 + jitter], 9.0 + jitter - rng.uniform(0.4, 1.4, steps - 1)])
     if family == "late_peak":
-        path = 7.0 + jitter + 0.08 * np.arange(steps)
+        path = 7.0 + jitter + 0.08 * gentle * np.arange(steps)
         path[-1] = 9.14 + rng.uniform(-0.03, 0.03)
         return path
-    path = 6.5 + jitter + creep * np.arange(steps)
+    path = 6.5 + jitter + creep * gentle * np.arange(steps)
     jump = int(rng.integers(steps - 3, steps))
     path[jump] = 9.0 + rng.uniform(-0.1, 0.1)
     path[jump + 1 :] = path[jump] - rng.uniform(0.1, 0.4, steps - 1 - jump)

@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from dreamrsi.errors import RecordError
 from dreamrsi.files import atomic_write
@@ -120,6 +121,12 @@ class Branch:
         return self._chain.statuses[self._n - 1]
 
     @property
+    def failures(self) -> int:
+        """Attempts in a row, up to the leaf, that were not scored."""
+        scores, n = self._chain.scores, self._n
+        return next((i for i in range(n) if scores[n - 1 - i] > _NOTHING), n)
+
+    @property
     def stalled(self) -> int:
         """Attempts in a row, up to the leaf, that did not improve on the branch's best."""
         return self._chain.stalls[self._n - 1]
@@ -139,48 +146,86 @@ class Branch:
         return f"<branch {self.number}: {self._n} attempts, best {self.best:g}, last {self.last:g}{ended}>"
 
 
-class Prefix:
-    """The part of a tree revealed so far: all that a policy may see. Costs nothing to hand out.
+class Branches(Sequence[Branch]):
+    """The opened branches, read-only, in the order they were opened."""
 
-    Attributes
-    ----------
-    width : the most picks a batch may hold.
-    round : rounds finished; 0 at the first choice.
-    root : the root's score, None if it has none.
-    best : the best score so far, the root's included; -inf while there is none.
-    branches : the opened branches in the order they were opened; a branch's place is its number.
-    advice : the tag that guidance recommended before the run, or None.
-    """
+    __slots__ = ("_list",)
+
+    def __init__(self, opened: list[Branch]) -> None:
+        self._list = opened
+
+    def __len__(self) -> int:
+        return len(self._list)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._list[place]
+
+    def __iter__(self) -> Iterator[Branch]:
+        return iter(self._list)
+
+
+class Prefix:
+    """The part of a tree revealed so far: all that a policy may see. Costs nothing to hand out, and is read-only."""
 
     __slots__ = (
         "_available",
+        "_best",
         "_cap",
         "_next",
+        "_numbers",
         "_open_failed",
+        "_opened",
         "_revealed",
+        "_round",
+        "_width",
         "_world",
-        "advice",
-        "best",
         "branches",
-        "root",
-        "round",
-        "width",
     )
 
     def __init__(self, world: World, width: int) -> None:
         header = world.header
-        self.width = width
-        self.round = 0
-        self.root = header.root.score
-        self.best = _NOTHING if self.root is None else self.root
-        self.advice = header.recommended
-        self.branches: Sequence[Branch] = []
-        self._cap = math.inf if header.branches is None else header.branches
+        self.branches = Branches([])
         self._world = world
+        self._width = width
+        self._round = 0
+        self._best = _NOTHING if header.root.score is None else header.root.score
+        self._opened = self.branches._list
+        self._cap = math.inf if header.branches is None else header.branches
         self._next = 0  # how many of the world's roots are opened
         self._available: list[int] = []  # a heap: unopened branches that fork from what is revealed
+        self._numbers: dict[int, int] = {}  # where branches fork: recorded number -> number in this episode
         self._open_failed = -1  # attempts revealed when an OPEN last revealed nothing
         self._revealed = 0
+
+    @property
+    def width(self) -> int:
+        """The most picks a batch may hold."""
+        return self._width
+
+    @property
+    def round(self) -> int:
+        """Rounds finished; 0 at the first choice."""
+        return self._round
+
+    @property
+    def root(self) -> float | None:
+        """The root's score, None if it has none."""
+        return self._world.header.root.score
+
+    @property
+    def best(self) -> float:
+        """The best score so far, the root's included; -inf while there is none."""
+        return self._best
+
+    @property
+    def attempts(self) -> int:
+        """Attempts revealed so far."""
+        return self._revealed
+
+    @property
+    def advice(self) -> str | None:
+        """The tag that guidance recommended before the run, or None."""
+        return self._world.header.recommended
 
     @property
     def can_open(self) -> bool:
@@ -189,17 +234,12 @@ class Prefix:
         Where branches fork, an OPEN that found nothing may find something after the next reveal, so it may be
         tried again then.
         """
-        if len(self.branches) >= self._cap:
+        if len(self._opened) >= self._cap:
             return False
         return self._open_failed < 0 or (bool(self._world.children) and self._revealed > self._open_failed)
 
-    @property
-    def attempts(self) -> int:
-        """Attempts revealed so far."""
-        return self._revealed
-
     def __repr__(self) -> str:
-        return f"<prefix: round {self.round}, {len(self.branches)} branches, {self._revealed} attempts>"
+        return f"<prefix: round {self._round}, {len(self._opened)} branches, {self._revealed} attempts>"
 
 
 class Tree:
@@ -217,7 +257,8 @@ class Tree:
     ------
     RecordError
         The attempts do not form a tree: a duplicate, a gap in a branch, an origin that does not exist or comes later,
-        a cap exceeded, a ``seq`` used twice.
+        a cap exceeded, a ``seq`` used twice, a score that is not finite or does not go with the status; or the recorded
+        batches are not those that make these attempts.
     """
 
     def __init__(
@@ -235,6 +276,7 @@ class Tree:
         self.attempts = sorted(given, key=lambda attempt: attempt.seq)
         self.batches = tuple(sorted(batches, key=lambda batch: batch.round))
         self.branches = _grow(self, where)
+        _check_batches(self)
         self.world = World(header)
         for attempt in self.attempts:
             self.world.add(attempt.branch, attempt)
@@ -305,7 +347,9 @@ def whole_rounds(record: Record, name: str) -> Record:
         stacklevel=3,
     )
     kept = [(a, n) for a, n in zip(record.attempts, record.lines, strict=True) if a.round != last.round]
-    batches = [batch for batch in record.batches if batch is not last]
+    batches = sorted((batch for batch in record.batches if batch is not last), key=lambda batch: batch.round)
+    while batches and batches[-1].attempts == 0:  # a live run records those only before a batch that creates something
+        batches.pop()
     return Record(record.header, [a for a, _ in kept], batches, [n for _, n in kept], record.size)
 
 
@@ -319,7 +363,16 @@ def _grow(tree: Tree, where: dict[int, int]) -> list[list[Attempt]]:
         )
 
     branches: list[list[Attempt]] = []
+    root = tree.header.root.score
+    if root is not None and not math.isfinite(root):
+        raise RecordError(f"{tree.name}: the root's score is {root}; give a finite number or null - at `$.root.score`")
     for place, attempt in enumerate(tree.attempts):
+        if (attempt.score is None) is (attempt.status == "ok"):
+            raise flaw(attempt, "score", f"status is {attempt.status!r}; an attempt has a score exactly if it is ok")
+        if attempt.score is not None and not math.isfinite(attempt.score):
+            raise flaw(attempt, "score", f"the score is {attempt.score}; a score is finite, a failure has none")
+        if attempt.branch < 0:
+            raise flaw(attempt, "branch", "branches are counted from 0")
         if place and attempt.seq == tree.attempts[place - 1].seq:
             raise flaw(attempt, "seq", f"seq {attempt.seq} is used twice")
         if attempt.branch > len(branches):
@@ -342,6 +395,33 @@ def _grow(tree: Tree, where: dict[int, int]) -> list[list[Attempt]]:
         branch.append(attempt)
     _check_caps(tree.name, tree.header, branches)
     return branches
+
+
+def _check_batches(tree: Tree) -> None:
+    """Where batches are recorded, they are all there and make exactly the attempts that are there."""
+    if not tree.batches:
+        return
+    cap = math.inf if tree.header.branches is None else tree.header.branches
+    made: dict[int | None, list[int]] = {}
+    for attempt in tree.attempts:
+        made.setdefault(attempt.round, []).append(attempt.branch)
+    opened = 0
+    for number, batch in enumerate(tree.batches):
+        if batch.round != number:
+            raise RecordError(f"{tree.name}: the batch of round {number} is missing or there twice - at `$.round`")
+        expected = []
+        for pick in batch.picks:
+            if pick != OPEN:
+                expected.append(pick)
+            elif opened < cap:
+                expected.append(opened)
+                opened += 1
+        found = made.pop(number, [])
+        if found != expected or batch.attempts != len(found):
+            problem = f"its picks make attempts on branches {expected}, recorded are {found}"
+            raise RecordError(f"{tree.name}: round {number} contradicts its batch: {problem} - at `$.picks`")
+    if made:
+        raise RecordError(f"{tree.name}: attempts of round {min(made, key=str)} have no batch - at `$.round`")
 
 
 def _check_caps(name: str, header: Header, branches: list[list[Attempt]]) -> None:

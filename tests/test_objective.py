@@ -86,6 +86,43 @@ def test_an_outcome_says_what_was_reached_and_whether_the_branch_was_opened():
     assert (hit.hit, hit.regret, hit.opened) == (True, 0.0, True)
 
 
+def test_a_tie_for_the_best_is_hit_on_either_branch():
+    tree = tree_of([[1.0, 5.0], [5.0, 2.0]], steps=2, branches=2)
+    for branch, policy in enumerate((d.policies.ParallelRefine(width=1), Second())):
+        found = d.outcome(d.replay(policy, tree, 2), tree)
+        assert (found.hit, found.opened, found.regret) == (True, True, 0.0), branch
+
+
+class Second:
+    """Opens both branches and extends neither."""
+
+    name = "second"
+
+    def start(self, width):
+        pass
+
+    def choose(self, prefix):
+        return [d.OPEN] * 2 if prefix.round == 0 else []
+
+
+@given(builtin_policies(), trees(), st.integers(1, 4))
+def test_what_is_hit_was_opened_and_attained(policy, tree, width):
+    found = d.outcome(d.replay(policy, tree, width), tree)
+    if found.hit:
+        assert found.opened and found.regret == 0.0 and found.attainment == 1.0
+    else:
+        assert found.regret > 0.0 or tree.best == -math.inf
+    assert 0.0 <= found.attainment <= 1.0
+
+
+def test_attainment_is_the_share_of_the_way_from_the_root():
+    tree = tree_of([[2.0, 3.0, 9.0]], root=1.0)
+    episode = d.Episode("p", "t", ((-1,), (0,)), (0, 0), 3.0, "stopped")
+    assert d.outcome(episode, tree).attainment == pytest.approx(2 / 8)
+    assert d.outcome(episode, tree_of([[2.0, 3.0, 9.0]])).attainment == pytest.approx(1 / 7)  # 2 stands in for the root
+    assert d.outcome(d.replay(d.policies.ParallelRefine(), tree_of([[1.0]], root=5.0), 1), tree).attainment > 0.0
+
+
 def test_the_root_counts_as_revealed():
     tree = tree_of([[1.0, 2.0]], root=9.0)
     found = d.outcome(d.replay(d.policies.ParallelRefine(), tree, 1), tree)
@@ -126,6 +163,15 @@ def test_empty_histories_and_odd_betas_are_refused():
         d.score_map({}, [0.0], [0.0])
     with pytest.raises(d.UserError, match="one episode a tree"):
         d.score_map(episodes | {"b": []}, [0.0], [0.0])
+
+
+def test_the_margin_is_the_distance_to_the_second():
+    tree = tree_of([[1.0, 2.0]] * 2, steps=2, branches=2)
+    episodes = d.replay_all([d.policies.ParallelRefine(), d.policies.ParallelRefine(width=1)], [tree], 2)
+    found = d.score_map(episodes, [0.0, 0.1, 0.5], [0.3])  # V is 2 - 4 b1 + 2 b2 and 2 - 2 b1 + b2
+    assert found.margin.ravel() == pytest.approx([0.3, 0.1, 0.7])
+    assert found.winner.ravel().tolist() == [0, 0, 1]
+    assert d.score_map({"one": episodes["parallel_refine"]}, [0.0], [0.0]).margin.item() == math.inf
 
 
 def test_the_map_says_how_far_a_winner_holds():

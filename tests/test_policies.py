@@ -98,6 +98,26 @@ def test_greedy_ranks_a_failed_leaf_last():
     assert picks(d.policies.GreedyBest(), tree) == ((-1, -1), (1,), (0,))
 
 
+def test_greedy_goes_by_the_leaf_and_not_by_the_best():
+    tree = tree_of([[9.0, 1.0, 1.0], [5.0, 5.0, 5.0]], steps=3, branches=2)
+    assert picks(d.policies.GreedyBest(), tree) == ((-1, -1), (0,), (1,), (1,), (0,))
+
+
+def test_early_stop_opens_its_bootstrap_first_and_fills_its_width_later():
+    tree = tree_of([[1.0, 2.0, 3.0]] * 4, steps=3, branches=4)
+    assert picks(d.policies.EarlyStop(bootstrap=1), tree, 3)[:2] == ((-1,), (0, -1, -1))
+    assert picks(d.policies.EarlyStop(width=2), tree, 3)[:2] == ((-1, -1), (0, 1))
+
+
+def test_adaptive_takes_the_best_leaves():
+    # after the first round the best has risen: width 4 becomes 2, and the leaves 7 and 6 are the best two
+    tree = tree_of([[5.0, 0.0], [7.0, 1.0], [6.0, 0.0], [4.0, 0.0]], steps=2, branches=4)
+    assert picks(d.policies.Adaptive(), tree, 4)[1] == (1, 2)
+    # leaf and best differ: branch 0 fell from 9 to 1, so branch 1 is ahead
+    fallen = tree_of([[9.0, 1.0, 1.0], [5.0, 5.0, 5.0]], steps=3, branches=2)
+    assert picks(d.policies.Adaptive(), fallen, 2)[:3] == ((-1, -1), (0,), (1, 0))
+
+
 def test_adaptive_narrows_while_the_best_improves_and_widens_when_it_stalls():
     tree = tree_of([[1.0, 2.0, 2.0, 2.0], [1.5, 1.6, 1.0, 1.0]] + [[0.0] * 4] * 2, steps=4, branches=4)
     # 4 wide; the best rose: 2; it rose to 2.0: 1; it stalled: 2; stalled: 4, but only 3 are live
@@ -110,20 +130,62 @@ def test_semantic_guidance_extends_only_the_recommended_tag():
     assert picks(d.policies.SemanticGuidance(), tree, 3) == ((-1, -1, -1), (0, 2))
 
 
-def test_portfolio_mixes_recovery_exploitation_and_exploration():
+def test_semantic_guidance_without_advice_stops_after_its_bootstrap():
+    tree = tree_of([[1.0, 2.0]] * 3, steps=2, branches=3)
+    assert picks(d.policies.SemanticGuidance(), tree, 3) == ((-1, -1, -1),)
+
+
+def test_portfolio_fills_recovery_then_exploitation_then_exploration():
     chains = [[None, 1.0, 2.0], [3.0, 4.0, 5.0], [None, 1.0, 1.0], [2.0, 2.5, 2.6], [1.0, 1.1, 1.2]]
     tree = tree_of(chains, steps=3, branches=5)
     rounds = picks(d.policies.Portfolio(), tree, 4)
     assert rounds[0] == (-1, -1, -1, -1)
-    assert rounds[1] == (0, 1, 3)  # one recovery, then half of the width; nothing sound is left to explore, 4 are live
-    opened = [prefix for prefix in range(len(rounds)) if -1 in rounds[prefix]]
+    assert rounds[1] == (0, 1, 3)  # one recovery, half of the width, no sound branch left to explore, and 4 are live
+    assert rounds[2] == (2, 1, 3, 0)  # the other recovery, the two best, and the least extended
+    opened = [number for number, batch in enumerate(rounds) if -1 in batch]
     assert opened == [0, 3]  # the fifth branch waits until fewer than four are live
+
+
+def test_portfolio_recovers_a_first_failure_in_a_row_and_no_other():
+    # a failure after a stall is still a first failure; the second in a row is not
+    chains = [[5.0, 4.0, None, 9.0], [1.0, 2.0, 3.0, 4.0]]
+    assert picks(d.policies.Portfolio(), tree_of(chains, steps=4, branches=2), 2)[3] == (0, 1)
+    chains = [[5.0, None, None, 9.0], [1.0, 2.0, 3.0, 4.0]]
+    rounds = picks(d.policies.Portfolio(), tree_of(chains, steps=4, branches=2), 2)
+    assert rounds[1:] == ((0, 1), (0, 1), (1,))
+
+
+def test_portfolio_retires_after_three_attempts_without_improvement():
+    chains = [[5.0, 4.0, 4.0, 4.0, 9.0], [1.0, 2.0, 3.0, 4.0, 4.5]]
+    rounds = picks(d.policies.Portfolio(), tree_of(chains, steps=5, branches=2), 2)
+    assert [0 in batch for batch in rounds] == [False, True, True, True, False]
+
+
+def test_portfolio_lists_half_of_the_width_rounded_up_by_best_and_the_rest_by_attempts():
+    chains = [[4.0, 4.1, 4.2], [3.0, 3.1, 3.2], [2.0, 2.0, 2.0], [1.0, 1.1, 1.2], [0.5, 0.6, 0.7]]
+    rounds = picks(d.policies.Portfolio(), tree_of(chains, steps=3, branches=5), 5)
+    assert rounds[1] == (0, 1, 2, 3, 4)
+    chains = [[0.5, 0.6, 0.7], [1.0, 1.1, 1.2], [2.0, 2.1, 2.2], [3.0, 3.1, 3.2], [4.0, 4.1, 4.2]]
+    rounds = picks(d.policies.Portfolio(), tree_of(chains, steps=3, branches=5), 5)
+    assert rounds[1] == (4, 3, 2, 1, 0)
 
 
 def test_random_is_the_same_for_the_same_seed_and_stops():
     tree = tree_of([[1.0] * 9] * 9, steps=9, branches=9)
     runs = {picks(d.policies.Random(seed), tree, 4) for seed in range(20)}
     assert len(runs) > 10
+    sizes = [len(batch) for run in runs for batch in run[1:]]
+    assert max(sizes) == 4 and min(sizes) == 1
+    lengths = [len(run) for run in runs]
+    assert min(lengths) < 5 and max(lengths) < 81  # it stops by itself, mostly early
+
+
+def test_random_draws_a_number_up_to_the_width_even_when_less_is_open():
+    # with one branch there is one option a round; a width of 8 makes no difference to the number of rounds
+    tree = tree_of([[1.0] * 50], steps=50, branches=1)
+    first = [len(picks(d.policies.Random(seed), tree_of([[1.0]] * 8, steps=1, branches=8), 8)[0]) for seed in range(50)]
+    assert first == [1] * 50  # before the first round OPEN is the only option
+    assert all(len(batch) == 1 for batch in picks(d.policies.Random(1), tree, 8))
     assert picks(d.policies.Random(3), tree, 4) == picks(d.policies.Random(3), tree, 4)
 
 

@@ -143,6 +143,71 @@ def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path):
     assert len(d.Tree.load(path)) == 2
 
 
+@pytest.mark.parametrize("change", [("score", "scroe"), ("1.0", '"high"'), ('"ok"', '"error"')])
+def test_a_wrong_last_line_without_its_end_is_no_torn_one(tmp_path, change):
+    path = write(tmp_path, line(0, 0, 0), line(0, 1, 1).replace(*change), end="")
+    with pytest.raises(d.RecordError, match="line 3"):
+        d.Tree.load(path)
+
+
+BATCHES = ['{"picks": [-1, -1], "round": 0, "attempts": 2}', '{"picks": [0], "round": 1, "attempts": 1}']
+MADE = [line(0, 0, 0, round=0), line(1, 0, 1, round=0), line(0, 1, 2, round=1)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([BATCHES[0], BATCHES[0], *MADE[:2]], "the batch of round 1 is missing or there twice"),
+        ([BATCHES[1], *MADE], "the batch of round 0 is missing or there twice"),
+        ([BATCHES[0], *MADE], "attempts of round 1 have no batch"),
+        ([BATCHES[0].replace("-1, -1", "-1, 5"), *MADE[:2]], "round 0 contradicts its batch"),
+        ([BATCHES[0], BATCHES[1].replace("[0]", "[1]"), *MADE], "round 1 contradicts its batch"),
+        ([BATCHES[0].replace('"attempts": 2', '"attempts": 1'), *MADE[:2]], "round 0 contradicts its batch"),
+    ],
+)
+def test_batches_that_contradict_the_attempts_are_refused(tmp_path, lines, message):
+    with pytest.raises(d.RecordError, match=message):
+        d.Tree.load(write(tmp_path, *lines))
+
+
+def test_a_flaw_in_an_attempt_is_not_blamed_on_a_batch(tmp_path):
+    with pytest.raises(d.RecordError, match="unknown field `brnch`; did you mean `branch`"):
+        d.Tree.load(write(tmp_path, line(0, 0, 0, metrics={"picks": 1}).replace('"branch"', '"brnch"')))
+
+
+def test_nesting_without_end_is_a_flaw(tmp_path):
+    deep = "[" * 100_000 + "]" * 100_000
+    with pytest.raises(d.RecordError, match="line 2"):
+        d.Tree.load(write(tmp_path, line(0, 0, 0).replace("}", f', "metrics": {{"a": {deep}}}}}')))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"score": float("nan")}, {"score": float("inf")}, {"score": None}, {"status": "error"}, {"branch": -1}]
+)
+def test_a_tree_made_in_memory_is_checked_too(wrong):
+    good = {"branch": 0, "attempt": 0, "seq": 0, "score": 1.0, "status": "ok"}
+    with pytest.raises(d.RecordError):
+        d.Tree(d.Header(task="toy"), [d.Attempt(**(good | wrong))])
+    with pytest.raises(d.RecordError, match="root"):
+        d.Tree(d.Header(task="toy", root=d.Root(float("inf"))), [d.Attempt(**good)])
+
+
+def test_a_full_disk_is_one_error_and_the_record_stays(tmp_path, monkeypatch):
+    path = tmp_path / "tree.jsonl"
+    attempts = [d.Attempt(branch=0, attempt=i, seq=i, score=float(i), status="ok") for i in range(2)]
+    with RecordWriter(path, d.Header(task="toy")) as writer:
+        writer.append(attempts[0])
+
+        def full(_):
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("dreamrsi.record.os.fsync", full)
+            with pytest.raises(d.UserError, match="tree.jsonl: cannot be written .No space left on device.; make room"):
+                writer.append(attempts[1])
+    assert read_record(path).attempts[0] == attempts[0]
+
+
 def test_a_torn_last_line_is_dropped_with_a_warning(tmp_path):
     path = write(tmp_path, line(0, 0, 0), line(0, 1, 1)[:-7], end="")
     with pytest.warns(TornRecordWarning, match="line 3: the last line is torn"):

@@ -15,6 +15,33 @@ from strategies import Wild, builtin_policies, policies, recording, tree_of, tre
 WIDTHS = st.integers(1, 5)
 
 
+class Rude:
+    """Has an index, and raises when asked for it."""
+
+    def __index__(self):
+        raise RuntimeError("no")
+
+    def __repr__(self):
+        return "rude"
+
+
+class Curious(Wild):
+    """Its picks depend on everything that it can see: whatever leaks, changes them."""
+
+    def start(self, width):
+        super().start(width)
+        self.name = f"curious:{self.seed}"
+
+    def choose(self, prefix):
+        seen = [
+            (b.number, b.attempts, b.best, b.last, b.scores, b.status, b.stalled, b.failures, b.ended, b.tag, b.origin)
+            for b in prefix.branches
+        ]
+        state = (seen, prefix.round, prefix.best, prefix.root, prefix.attempts, prefix.can_open, prefix.advice)
+        self._random.seed(f"{self.seed} {state!r} {prefix!r} {list(prefix.branches)!r}")
+        return super().choose(prefix)
+
+
 class Script:
     """Returns fixed batches, then stops."""
 
@@ -44,7 +71,7 @@ def test_replaying_the_recording_policy_reproduces_its_episode_pick_for_pick(pol
 def test_a_policy_without_sense_is_reproduced_up_to_the_batches_that_found_nothing(seed, universe, width):
     live = d.replay(Wild(seed), universe, width)
     tree = recording(universe, live)
-    again = d.replay(Wild(seed), tree, width, max_rounds=len(universe))
+    again = d.replay(Wild(seed), tree, width)
     assert again.order == live.order
     assert again.picks == live.picks[: again.rounds]
     assert all(batch.attempts == 0 for batch in tree.batches[again.rounds :])
@@ -89,7 +116,13 @@ class Asked:
         return self.policy.choose(prefix)
 
 
-@given(policies, trees(), WIDTHS, st.integers(0, 20), st.randoms(use_true_random=False))
+@given(
+    st.one_of(policies, st.integers(0, 99).map(Curious)),
+    trees(),
+    WIDTHS,
+    st.integers(0, 20),
+    st.randoms(use_true_random=False),
+)
 def test_unrevealed_scores_do_not_change_a_choice(policy, tree, width, round_, random):
     asked = Asked(policy)
     first = d.replay(asked, tree, width)
@@ -119,34 +152,41 @@ def test_successive_opens_open_branches_in_creation_order_and_then_nothing(tree,
     assert episode.order == tuple((b, 0) for b in range(len(tree.branches)))
 
 
+class OpenFirst:
+    """Opens whatever can be opened, else extends the first live branch; one pick a round."""
+
+    name = "open_first"
+
+    def start(self, width):
+        pass
+
+    def choose(self, prefix):
+        return [d.OPEN] if prefix.can_open else [b.number for b in prefix.branches if not b.ended][:1]
+
+
 @given(trees(forks=True))
-def test_a_fork_opens_only_after_its_origin(tree):
-    class OpenFirst:
-        name = "open_first"
-
-        def start(self, width):
-            pass
-
-        def choose(self, prefix):
-            live = [b.number for b in prefix.branches if not b.ended]
-            return [d.OPEN] if prefix.can_open else live[:1]
-
+def test_open_takes_the_earliest_branch_whose_origin_is_revealed(tree):
     episode = d.replay(OpenFirst(), tree, 1, max_rounds=10 * len(tree) + 10)
     assert episode.reason == "complete"  # can_open comes back after a reveal, so every fork is reached
     revealed = set()
-    for key in episode.order:
-        if key[1] == 0:
-            origin = tree.branches[key[0]][0].origin
-            assert origin is None or origin in revealed
-            waiting = [
-                b
-                for b in range(key[0])
-                if (b, 0) not in revealed
-                and (tree.branches[b][0].origin or key) in revealed | {key}
-                and tree.branches[b][0].origin is not None
-            ]
-            assert not waiting, "an earlier branch could have been opened"
-        revealed.add(key)
+    for branch, attempt in episode.order:
+        if attempt == 0:
+            origins = {
+                number: chain[0].origin for number, chain in enumerate(tree.branches) if (number, 0) not in revealed
+            }
+            ready = [number for number, origin in origins.items() if origin is None or origin in revealed]
+            assert branch == min(ready)
+        revealed.add((branch, attempt))
+
+
+def test_a_fork_cannot_be_opened_in_the_round_that_reveals_its_origin():
+    tree = tree_of([[1.0, 2.0], [3.0]], steps=2, branches=2, origins={1: (0, 1)})
+    for batch in ([0, d.OPEN], [d.OPEN, 0]):
+        episode = d.replay(Script([d.OPEN], batch, [d.OPEN]), tree, 2, max_rounds=9)
+        assert episode.order == ((0, 0), (0, 1), (1, 0)), "the order of parallel picks does not matter"
+        assert episode.picks == ((d.OPEN,), tuple(batch), (d.OPEN,))
+    together = tree_of([[1.0], [3.0]], steps=2, branches=2, origins={1: (0, 0)})
+    assert d.replay(Script([d.OPEN, d.OPEN]), together, 2, max_rounds=9).order == ((0, 0),)
 
 
 def test_a_branch_picked_after_its_last_attempt_reveals_nothing_and_the_round_counts():
@@ -216,6 +256,10 @@ def test_a_tree_of_failures_scores_minus_infinity():
         ([0.0], "round 1, pick 0: 0.0 is not a branch number"),
         (["0"], "round 1, pick 0: '0' is not a branch number"),
         ([2], "round 1, pick 0: branch 2 has ended, it has all 1 attempts"),
+        ([np.array(0.5)], "round 1, pick 0: array(0.5) is not a branch number"),
+        ([0, np.array([0])], "round 1, pick 1: array([0]) is not a branch number"),
+        ([Rude()], "round 1, pick 0: rude is not a branch number"),
+        ("00", "round 1: returned str"),
         (iter([0]), "round 1: returned list_iterator"),
         (None, "round 1: returned NoneType"),
         (np.array([0, 1]), "round 1: returned ndarray"),
@@ -227,6 +271,11 @@ def test_illegal_batches_name_policy_round_and_pick(batch, message):
     with pytest.raises(d.IllegalBatch, match="policy script, ") as caught:
         d.replay(Script([d.OPEN] * 3, batch), tree, 3)
     assert message in str(caught.value)
+
+
+def test_any_sequence_of_integers_is_a_batch():
+    tree = tree_of([[1.0, 2.0]] * 2)
+    assert d.replay(Script([d.OPEN] * 2, range(2)), tree, 2).picks[1] == (0, 1)
 
 
 def test_numpy_integers_are_branch_numbers():
@@ -268,9 +317,21 @@ def test_a_policy_that_never_stops_is_stopped_by_the_limit():
     assert (episode.reason, episode.rounds, episode.attempts) == ("rounds", 2, 1)
 
 
-def test_a_width_of_zero_is_refused():
+def test_impossible_settings_are_refused():
+    tree = tree_of([[1.0]])
     with pytest.raises(d.UserError, match="width is 0"):
-        d.replay(d.policies.ParallelRefine(), tree_of([[1.0]]), 0)
+        d.replay(d.policies.ParallelRefine(), tree, 0)
+    with pytest.raises(d.UserError, match="max_rounds is -1"):
+        d.replay(d.policies.ParallelRefine(), tree, 1, -1)
+    for wrong in ("early_stop", d.policies.EarlyStop):
+        with pytest.raises(d.UserError, match="give an object, such as policies.EarlyStop"):
+            d.replay(wrong, tree, 1)
+
+
+def test_every_tree_is_replayed_at_its_recorded_width():
+    wide, narrow = tree_of([[1.0, 2.0]] * 4, width=4), tree_of([[1.0, 2.0]] * 4, width=2)
+    episodes = d.replay_all([d.policies.ParallelRefine()], [wide, narrow], width=None)["parallel_refine"]
+    assert [len(e.picks[0]) for e in episodes] == [4, 2]
 
 
 def test_a_prefix_cannot_be_written_by_accident():
@@ -283,6 +344,13 @@ def test_a_prefix_cannot_be_written_by_accident():
                     prefix.branches[0].best = 99.0
                 with pytest.raises(AttributeError):
                     prefix.branches[0].attempts = 99
+                for name in ("best", "round", "width", "attempts", "root", "advice", "can_open"):
+                    with pytest.raises(AttributeError):
+                        setattr(prefix, name, 99)
+                with pytest.raises(AttributeError):
+                    prefix.branches.sort()
+                with pytest.raises(TypeError):
+                    prefix.branches[0] = None
             return super().choose(prefix)
 
     d.replay(Greedy([d.OPEN], [0]), tree, 2)

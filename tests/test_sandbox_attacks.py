@@ -282,14 +282,14 @@ def test_looking_for_unrevealed_scores(way):
 @pytest.mark.parametrize(
     ("code", "counted"),
     [
-        ("if prefix.round < 3: prefix.best = 1e9; return [-1]\nreturn []", "best"),
+        ("if prefix.round < 3: prefix._best = 1e9; return [-1]\nreturn []", "best"),
         (
             "if len(DONE) < 4:\n    DONE.append(0)\n    prefix.__init__(prefix._world, prefix.width)\n"
             "    return [-1]\nreturn []",
             "reveals",
         ),
         (
-            "if prefix.round < 3: prefix.branches.clear(); prefix._next = 0; return [-1]\nreturn []",
+            "if prefix.round < 3: prefix._opened.clear(); prefix._next = 0; return [-1]\nreturn []",
             "reveals",
         ),
     ],
