@@ -203,7 +203,7 @@ def reveal(prefix: Prefix, batch: tuple[int, ...], reveals: list[int], max_opens
                 continue
             opened = _open(prefix, steps)
             if opened is None:
-                prefix._open_failed = len(reveals)
+                prefix._open_failed = shown
                 continue
             branch, n = opened, 0
         reveals.append(branch._recorded)

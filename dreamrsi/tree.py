@@ -194,7 +194,7 @@ class Prefix:
         self._next = 0  # how many of the world's roots are opened
         self._available: list[int] = []  # a heap: unopened branches that fork from what is revealed
         self._numbers: dict[int, int] = {}  # where branches fork: recorded number -> number in this episode
-        self._open_failed = -1  # attempts revealed when an OPEN last revealed nothing
+        self._open_failed = -1  # attempts revealed before the round in which an OPEN last revealed nothing
         self._revealed = 0
 
     @property

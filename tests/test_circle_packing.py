@@ -14,7 +14,6 @@ from dreamrsi.errors import UserError
 from dreamrsi.tasks.circle_packing import CirclePacking, write_circles
 from dreamrsi.tasks.circle_packing.evaluate import (
     evaluate,
-    is_feasible,
     read_circles,
     repair,
     sum_down,
@@ -36,6 +35,14 @@ def judge(circles, n=None):
     return evaluate(json.dumps(circles).encode(), len(circles) if n is None else n)
 
 
+def is_feasible(circles):
+    """The rules of the task, each inequality written out in rational arithmetic; shares no code with the judge."""
+    exact = [tuple(map(Fraction, circle)) for circle in circles]
+    walls = [room for x, y, r in exact for room in (x - r, y - r, 1 - x - r, 1 - y - r)]
+    pairs = [(x - u) ** 2 + (y - v) ** 2 - (r + s) ** 2 for k, (x, y, r) in enumerate(exact) for (u, v, s) in exact[:k]]
+    return min([*walls, *pairs]) >= 0
+
+
 def test_golden_scores():
     assert judge(TWO).score == 0.5
     assert judge([[0.5, 0.5, 0.5]]).score == 0.5
@@ -52,14 +59,28 @@ def test_the_seed_workspace():
     assert result.metrics["score_at_tolerance_1e-12"] == pytest.approx(26 / 12, abs=1e-12)
 
 
-def test_an_overlap_of_1e13_is_repaired_and_not_scored_as_is():
+# Centres, radii and gaps are sums of powers of two, so that the honest packing touches exactly and its sum is exact.
+TOUCHING = {
+    "left wall": ([[0.25, 0.5, 0.25], [0.75, 0.5, 0.125]], 0.375),
+    "right wall": ([[0.75, 0.5, 0.25], [0.25, 0.5, 0.125]], 0.375),
+    "lower wall": ([[0.5, 0.25, 0.25], [0.5, 0.75, 0.125]], 0.375),
+    "upper wall": ([[0.5, 0.75, 0.25], [0.5, 0.25, 0.125]], 0.375),
+    "a pair": ([[0.25, 0.5, 0.1875], [0.625, 0.5, 0.1875]], 0.375),
+}
+
+
+@pytest.mark.parametrize("overlap", [1e-15, 1e-14, 1e-13])
+@pytest.mark.parametrize(("honest", "total"), TOUCHING.values(), ids=TOUCHING)
+def test_a_tiny_overlap_is_repaired_and_not_scored_as_is(honest, total, overlap):
     """Twin test: the tolerant rule takes the overlap for free, the strict one does not."""
-    cheat = [[0.25, 0.5, 0.25 + 1e-13], [0.75, 0.5, 0.25]]
+    (x, y, r), other = honest
+    cheat = [[x, y, r + overlap], other]
+    assert is_feasible(honest) and not is_feasible(cheat)
     result = judge(cheat)
-    assert not is_feasible([tuple(c) for c in cheat])
-    assert result.metrics["score_at_tolerance_1e-12"] > 0.5
-    assert result.score <= 0.5
-    assert result.score == pytest.approx(0.5, abs=1e-12)
+    assert result.metrics["score_at_tolerance_1e-12"] > total
+    assert result.score <= total == judge(honest).score
+    assert result.score == pytest.approx(total, abs=1e-12)
+    assert is_feasible(repair([tuple(circle) for circle in cheat]))
 
 
 def test_large_overlaps_are_invalid_and_say_where():
@@ -116,7 +137,7 @@ def test_no_bytes_raise(artifact):
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(2, 8), st.floats(0, 3e-7))
+@given(st.integers(0, 2**32 - 1), st.integers(2, 8), st.sampled_from([0, 1e-15, 1e-14, 1e-13]) | st.floats(0, 3e-7))
 def test_what_is_scored_is_feasible_and_never_overstated(seed, n, excess):
     """Touching circles, inflated a little: after the repair every inequality holds in rational arithmetic."""
     random = np.random.default_rng(seed)
@@ -134,6 +155,27 @@ def test_what_is_scored_is_feasible_and_never_overstated(seed, n, excess):
     assert total == pytest.approx(sum(radii), rel=2e-6)
     assert evaluate(write_circles(circles), n).score == total
     assert tolerant_score(strict) >= total
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.floats(1e-3, 1 - 1e-3), st.floats(1e-3, 1 - 1e-3), st.integers(0, 9))
+def test_a_circle_at_a_wall_is_inside_to_the_last_digit(x, y, ulps):
+    r = min(x, y, 1 - x, 1 - y)
+    cut = repair([(x, y, r + ulps * math.ulp(r))])
+    assert is_feasible(cut)
+    assert cut == [(x, y, r)] and not is_feasible([(x, y, math.nextafter(r, 1))])  # and no digit is lost
+
+
+def test_rounding_hides_no_overlap_of_a_pair():
+    """Pairs that touch as far as floats can tell; about half of them overlap in the last digit."""
+    random = np.random.default_rng(0)
+    overlapping = 0
+    for (x, y), (u, v) in random.uniform(0.3, 0.7, (2000, 2, 2)).tolist():
+        r = math.hypot(x - u, y - v) / 2
+        pair = [(x, y, r), (u, v, r)]
+        overlapping += not is_feasible(pair)
+        assert is_feasible(repair(pair))
+    assert overlapping > 500
 
 
 def test_floats_survive_the_artifact():

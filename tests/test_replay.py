@@ -363,3 +363,10 @@ def test_parallel_refine_reveals_everything_it_may(branches, steps, width):
     episode = d.replay(d.policies.ParallelRefine(), tree, width)
     assert episode.attempts == min(width, branches) * steps
     assert episode.rounds == steps
+
+
+def test_a_chain_of_forks_is_walked_one_a_round():
+    origins = {branch: (branch - 1, 0) for branch in range(1, 6)}
+    tree = tree_of([[float(branch)] for branch in range(6)], origins=origins)
+    episode = d.replay(d.policies.EarlyStop(), tree, 2, max_rounds=99)
+    assert episode.order == tuple((branch, 0) for branch in range(6)) and episode.rounds == 6

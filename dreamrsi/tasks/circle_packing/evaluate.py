@@ -4,7 +4,7 @@ Rules
 -----
 * n circles, finite numbers, centres inside the square, every radius at least 1e-9 and at most 0.5; else invalid.
 * Solvers leave circles that overlap in the last digits. Such radii are shrunk, each no more than 1e-6 of itself, until
-  the packing is feasible without any tolerance, which is checked in rational arithmetic. Larger overlaps are
+  the packing is feasible without any tolerance; pairs are checked in rational arithmetic. Larger overlaps are
   invalid: moving the circles apart is the search's work, not the judge's.
 * The score is the sum of the shrunk radii, rounded down.
 """
@@ -96,19 +96,14 @@ def repair(circles: list[Circle]) -> list[Circle]:
     ValueError
         A radius would lose more than ``REPAIR`` of itself.
     """
-    radii = [r for _, _, r in circles]
-    for i, (x, y, _) in enumerate(circles):
-        radii[i] = min(radii[i], x, y, 1 - x, 1 - y)
-        while radii[i] > 0 and not _inside(x, y, radii[i]):  # 1 - x was rounded up
-            radii[i] = math.nextafter(radii[i], 0)
+    # No rounding at the walls: 1 - x is exact from x = 1/2 on, and below that more than any radius may be.
+    radii = [min(r, 0.5, x, y, 1 - x, 1 - y) for x, y, r in circles]
     for i, j in combinations(range(len(circles)), 2):
         step = 0.0
         while radii[i] > 0 and radii[j] > 0 and not _apart(circles[i], circles[j], radii[i], radii[j]):
             distance = math.hypot(circles[i][0] - circles[j][0], circles[i][1] - circles[j][1])
             overlap = max(radii[i] + radii[j] - distance, 0.0)
-            step = max(
-                2 * step, math.ulp(1.0)
-            )  # rounding can hide the overlap: then take ulps, twice as many each time
+            step = max(2 * step, math.ulp(1.0))  # rounding can hide the overlap: take ulps, twice as many each time
             radii[i] -= overlap / 2 + step
             radii[j] -= overlap / 2 + step
     for number, (circle, r) in enumerate(zip(circles, radii, strict=True)):
@@ -120,18 +115,8 @@ def repair(circles: list[Circle]) -> list[Circle]:
     return [(x, y, r) for (x, y, _), r in zip(circles, radii, strict=True)]
 
 
-def is_feasible(circles: list[Circle]) -> bool:
-    """Inside the square and apart from each other, without tolerance, in rational arithmetic."""
-    return all(_inside(*circle) for circle in circles) and all(
-        _apart(a, b, a[2], b[2]) for a, b in combinations(circles, 2)
-    )
-
-
-def _inside(x: float, y: float, r: float) -> bool:
-    return r <= x and r <= y and Fraction(x) + Fraction(r) <= 1 and Fraction(y) + Fraction(r) <= 1
-
-
 def _apart(a: Circle, b: Circle, ra: float, rb: float) -> bool:
+    """Circles of radii ``ra`` and ``rb`` around the centres of ``a`` and ``b`` do not overlap, without tolerance."""
     dx, dy = a[0] - b[0], a[1] - b[1]
     if dx * dx + dy * dy > (ra + rb) ** 2 + 1e-14:  # far beyond what rounding can do to numbers below 2
         return True
