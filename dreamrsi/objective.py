@@ -32,7 +32,12 @@ def score(episode: Episode, *, beta1: float, beta2: float) -> float:
     float
         -inf where nothing was scored or the policy failed.
     """
-    return episode.best - beta1 * episode.attempts + beta2 * episode.attempts / max(1, episode.rounds)
+    return float(_eq1(episode.best, episode.attempts, episode.parallel, beta1, beta2))
+
+
+def _eq1(best: Any, attempts: Any, parallel: Any, beta1: Any, beta2: Any) -> Any:
+    """Eq. 1 for numbers and for arrays that broadcast; ``parallel`` is N/max(1, k)."""
+    return best - beta1 * attempts + beta2 * parallel
 
 
 class Outcome(NamedTuple):
@@ -124,10 +129,8 @@ def value(
     if not episodes:
         raise UserError("the history is empty; give at least one tree with a scored attempt")
     scales = [1.0] * len(episodes) if normalise is None else [_range(tree) for tree in trees]
-    scores = [
-        episode.best / scale - beta1 * episode.attempts + beta2 * episode.attempts / max(1, episode.rounds)
-        for episode, scale in zip(episodes, scales, strict=True)
-    ]
+    pairs = zip(episodes, scales, strict=True)
+    scores = [float(_eq1(e.best / scale, e.attempts, e.parallel, beta1, beta2)) for e, scale in pairs]
     return math.fsum(scores) / len(scores) if min(scores) > -math.inf else -math.inf
 
 
@@ -255,11 +258,9 @@ def score_map(episodes: Mapping[str, Sequence[Episode]], beta1s: ArrayLike, beta
     b1, b2 = _betas("beta1s", beta1s), _betas("beta2s", beta2s)
     if not episodes or len({len(row) for row in episodes.values()}) != 1 or not next(iter(episodes.values())):
         raise UserError("every policy needs one episode a tree, on the same trees")
-    rows: list[list[tuple[float, float, float]]] = [
-        [(e.best, float(e.attempts), e.attempts / max(1, e.rounds)) for e in row] for row in episodes.values()
-    ]
+    rows = [[(e.best, float(e.attempts), e.parallel) for e in row] for row in episodes.values()]
     best, attempts, parallel = np.asarray(rows).mean(axis=1).T[:, :, None, None]
-    return ScoreMap(tuple(episodes), b1, b2, best - b1[:, None] * attempts + b2 * parallel)
+    return ScoreMap(tuple(episodes), b1, b2, _eq1(best, attempts, parallel, b1[:, None], b2))
 
 
 def _betas(name: str, values: Any) -> Floats:

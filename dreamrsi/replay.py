@@ -52,6 +52,11 @@ class Episode:
         return len(self.picks)
 
     @property
+    def parallel(self) -> float:
+        """N / max(1, k) of Eq. 1: attempts a round."""
+        return len(self.reveals) / max(1, len(self.picks))
+
+    @property
     def order(self) -> tuple[tuple[int, int], ...]:
         """The attempts in the order they were revealed, as (branch, attempt)."""
         places: dict[int, count[int]] = {}
