@@ -44,17 +44,22 @@ class Agent(Protocol):
 
 
 class MoveAgent:
-    """The offline agent: applies one of the task's moves to the best candidate of its workspace so far.
+    """The offline agent: applies one of the task's moves to the best candidate that its branch has had so far.
 
-    The move is drawn with weight (1 + times it raised the workspace's best) / (2 + times it was tried). What the
-    draw needs is kept in the workspace: ``history.json`` lists the moves tried and what each gained, and ``best/``
-    keeps the candidate to go back to. So an attempt is a function of (the parent's files, seed).
+    A move starts from the best candidate of the branch up to the parent, which may be older than the parent's own.
+    The workspace that the parent left holds the best before it, in ``best/``; the parent's own takes its place if its
+    score is higher. So a step that made things worse is not built upon. Before anything has scored, a move starts
+    from the parent's own.
+
+    The move is drawn with weight (1 + times it raised the workspace's best) / (2 + times it was tried);
+    ``history.json`` in the workspace lists the moves tried and what each gained. As all this is kept in the workspace,
+    an attempt is a function of (the parent's files, seed).
     """
 
     name = "moves"
 
     def attempt(self, task: Task, files: Files, score: float | None, seed: int) -> Proposal:
-        """Learn from the parent's score, then draw and apply a move. The tag is the move's name."""
+        """Learn from the parent's score, then draw a move and apply it to the best so far. The tag is its name."""
         history = _learn(files, score)
         candidate = {name: content for name, content in files.items() if name != HISTORY and not name.startswith(BEST)}
         kept = {name: content for name, content in files.items() if name.startswith(BEST)}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from dreamrsi.errors import UserError
@@ -86,6 +88,32 @@ def atomic_write(path: Path, content: bytes | str | Iterable[bytes]) -> Path:
         if temporary is not None and os.path.exists(temporary):
             os.unlink(temporary)
     return path
+
+
+@contextlib.contextmanager
+def locked(folder: Path, what: str) -> Iterator[None]:
+    """Make the folder and keep every other ``what`` ("study", say) out of it until the block ends.
+
+    The lock goes with the process, however that ends, so that nothing has to be cleaned up after a kill.
+
+    Raises
+    ------
+    UserError
+        The folder cannot be written to, or another process holds it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("a")
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror}; choose another folder") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"another {what} is running in {folder}; wait for it, or choose another folder") from None
+        except OSError as error:  # some network file systems have no locks
+            raise UserError(f"{folder} cannot be locked: {error.strerror}; choose a folder on another disk") from error
+        yield
 
 
 def sha256(path: Path) -> str:

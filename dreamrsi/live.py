@@ -8,22 +8,24 @@ record.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import importlib.metadata
 import json
 import os
 import platform
 import shutil
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from dreamrsi.agents import Agent, MoveAgent
 from dreamrsi.errors import RecordError, UserError
-from dreamrsi.files import atomic_write
+from dreamrsi.files import atomic_write, locked
 from dreamrsi.policies import Policy
-from dreamrsi.processes import Job, Outcome, run_jobs
+from dreamrsi.processes import Job, Result, run_jobs
 from dreamrsi.record import Attempt, Batch, Header, Record, RecordWriter, Root, read_record
 from dreamrsi.replay import ask, check_batch, reveal
 from dreamrsi.tasks import Task, make
@@ -113,10 +115,13 @@ def live_run(
         "max_rounds": max_rounds,
         "recommended": recommended,
     }
-    with _locked(Path(out)) as folder:
+    folder = Path(out)
+    _check_ours(folder)
+    with locked(folder, "live run"):
         _check_config(folder / "config.json", config)
         store = Workspaces(folder / "workspaces.git")
-        run = _Run(task, agent, policy, store, folder, seed, workers, timeout, progress)
+        scratch = (folder / "scratch").absolute()
+        run = _Run(task, agent, policy, store, scratch, seed, workers, timeout, progress)
         header = Header(
             task=task.name,
             width=width,
@@ -128,6 +133,30 @@ def live_run(
             provenance={"agent": agent.name, **versions(task)},
         )
         return run.record(folder / ROUND / "tree.jsonl", header, limit)
+
+
+def discard_run(folder: str | os.PathLike[str]) -> None:
+    """Remove the folder of an earlier run, so that the next one starts afresh; nothing happens if it is not there.
+
+    Raises
+    ------
+    UserError
+        The folder is not a run's, as its ``config.json`` would say; a run is at work in it; it cannot be removed.
+    """
+    folder = Path(folder)
+    if not os.path.lexists(folder):
+        return
+    try:
+        found = json.loads((folder / "config.json").read_bytes())["format"]
+    except (OSError, ValueError, KeyError, TypeError):
+        found = None
+    if found != CONFIG_FORMAT:
+        raise UserError(f"{folder}: has no config.json of a run, so it was left as it is; give the folder of a run")
+    with locked(folder, "live run"):
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            raise UserError(f"{folder}: cannot be removed ({error.strerror or error}); remove it yourself") from error
 
 
 def versions(task: Task) -> dict[str, Any]:
@@ -142,43 +171,32 @@ def versions(task: Task) -> dict[str, Any]:
     return {"versions": found, "system": platform.system(), "machine": platform.machine()}
 
 
+@dataclass
 class _Run:
     """One run on its way: what it needs, and what it has made so far."""
 
-    def __init__(
-        self,
-        task: Task,
-        agent: Agent,
-        policy: Policy,
-        store: Workspaces,
-        folder: Path,
-        seed: int,
-        workers: int,
-        timeout: float,
-        progress: Progress | None,
-    ) -> None:
-        self.task = task
-        self.agent = agent
-        self.policy = policy
-        self.store = store
-        self.seed = seed
-        self.workers = workers
-        self.timeout = timeout
-        self.progress = progress
-        self.scratch = (folder / "scratch").absolute()
-        self.attempts: dict[Place, Attempt] = {}
+    task: Task
+    agent: Agent
+    policy: Policy
+    store: Workspaces
+    scratch: Path
+    seed: int
+    workers: int
+    timeout: float
+    progress: Progress | None
+    attempts: dict[Place, Attempt] = field(default_factory=dict)
 
     def record(self, path: Path, header: Header, limit: int) -> Tree:
         """Make the run, or the rest of it, with ``path`` as its record."""
         files = self.task.seed_workspace()
         self.root = self.store.save(files, "refs/heads/root", f"{self.task.name}: the seed workspace")
         shutil.rmtree(self.scratch, ignore_errors=True)  # left by a run that was killed
-        self.scratch.mkdir()
+        for folder in (self.scratch, path.parent):
+            _make_folder(folder)
         try:
             earlier = _read_earlier(path)
             if earlier is None:
-                header = _with_root(header, self._evaluate_root())
-                path.parent.mkdir(exist_ok=True)
+                header = msgspec.structs.replace(header, root=Root(self._evaluate_root()))
                 writer, batches = RecordWriter(path, header), []
             else:
                 header = _same_header(path, earlier.header, header)
@@ -192,8 +210,8 @@ class _Run:
 
     def _evaluate_root(self) -> float | None:
         job = Job(self.task, None, self.task.seed_workspace(), None, 0)
-        [(_, outcome)] = run_jobs({0: job}, self.scratch, 1, self.timeout, self.task.requires)
-        evaluation = outcome.evaluation
+        [(_, result)] = run_jobs({0: job}, self.scratch, 1, self.timeout, self.task.requires)
+        evaluation = result.evaluation
         if evaluation.status not in ("ok", "invalid"):
             raise UserError(f"task {self.task.name}: its seed workspace cannot be evaluated ({evaluation.error})")
         return evaluation.score
@@ -240,10 +258,10 @@ class _Run:
             place: Job(self.task, self.agent, self.store.load(commit), score, attempt_seed(self.seed, *place))
             for place, (commit, score) in parents.items()
         }
-        outcomes = run_jobs(jobs, self.scratch, self.workers, self.timeout, self.task.requires)
-        with contextlib.closing(outcomes):  # type: ignore[type-var]  # a generator, whose close() ends the children
-            for place, outcome in outcomes:
-                attempt = self._attempt(place, round_, numbers[place], parents[place][0], outcome)
+        results = run_jobs(jobs, self.scratch, self.workers, self.timeout, self.task.requires)
+        with contextlib.closing(results):  # type: ignore[type-var]  # a generator, whose close() ends the children
+            for place, result in results:
+                attempt = self._attempt(place, round_, numbers[place], parents[place][0], result)
                 writer.append(attempt)
                 self.attempts[place] = attempt
                 if self.progress is not None:
@@ -258,14 +276,14 @@ class _Run:
                 return attempt.commit, attempt.score
         return self.root, header.root.score
 
-    def _attempt(self, place: Place, round_: int, seq: int, parent: str, outcome: Outcome) -> Attempt:
+    def _attempt(self, place: Place, round_: int, seq: int, parent: str, result: Result) -> Attempt:
         branch, number = place
-        evaluation = outcome.evaluation
+        evaluation = result.evaluation
         commit = None
-        if outcome.files is not None:
-            result = evaluation.status if evaluation.score is None else repr(evaluation.score)
-            message = f"branch {branch}, attempt {number}: {outcome.tag or self.agent.name}, {result}"
-            commit = self.store.save(outcome.files, f"refs/attempts/{ROUND}/{branch}/{number}", message, parent)
+        if result.files is not None:
+            found = evaluation.status if evaluation.score is None else repr(evaluation.score)
+            message = f"branch {branch}, attempt {number}: {result.tag or self.agent.name}, {found}"
+            commit = self.store.save(result.files, f"refs/attempts/{ROUND}/{branch}/{number}", message, parent)
         return Attempt(
             branch=branch,
             attempt=number,
@@ -274,8 +292,8 @@ class _Run:
             score=evaluation.score,
             status=evaluation.status,
             error=evaluation.error,
-            tag=outcome.tag,
-            seconds=round(outcome.seconds, 3),
+            tag=result.tag,
+            seconds=round(result.seconds, 3),
             commit=commit,
             metrics=evaluation.metrics,
         )
@@ -308,25 +326,23 @@ def _places(prefix: Prefix, picks: tuple[int, ...], cap: int) -> list[Place]:
     return places
 
 
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[Path]:
-    """Make the folder and keep every other run out of it; the lock goes with the process, however that ends."""
+def _check_ours(folder: Path) -> None:
+    """Refuse a folder that holds something else, before anything is written into it."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         others = sorted(entry.name for entry in folder.iterdir() if entry.name != ".lock")
-        if others and "config.json" not in others:
-            raise UserError(f"{folder}: is no run's folder, it holds {others[0]}; choose a new or empty folder")
-        lock = open(folder / ".lock", "w")
+    except FileNotFoundError:
+        return
     except OSError as error:
-        raise UserError(
-            f"{folder}: cannot be written ({error.strerror}); choose a folder that exists and is writable"
-        ) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise UserError(f"{folder}: another run is at work here; wait for it or choose another folder") from error
-        yield folder
+        raise UserError(f"{folder}: is no folder for a run ({error.strerror}); choose another folder") from error
+    if others and "config.json" not in others:
+        raise UserError(f"{folder}: is no run's folder, it holds {others[0]}; choose a new or empty folder")
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be made ({error.strerror}); choose another folder for the run") from error
 
 
 def _check_config(path: Path, config: dict[str, Any]) -> None:
@@ -346,28 +362,24 @@ def _check_config(path: Path, config: dict[str, Any]) -> None:
 
 def _read_earlier(path: Path) -> Record | None:
     """The record to resume; None where there is none, or where the run was cut off while it wrote the header."""
-    if not path.exists():
+    try:
+        with open(path, "rb") as file:
+            torn = not file.readline().endswith(b"\n")
+        if torn:
+            path.unlink()
+    except FileNotFoundError:
         return None
-    with open(path, "rb") as file:
-        torn = not file.readline().endswith(b"\n")
-    if torn:
-        path.unlink()
-        return None
-    return read_record(path)
-
-
-def _with_root(header: Header, score: float | None) -> Header:
-    import msgspec
-
-    return msgspec.structs.replace(header, root=Root(score))
+    except OSError as error:
+        raise UserError(f"{path}: is no record to resume ({error.strerror}); choose another folder") from error
+    return None if torn else read_record(path)
 
 
 def _same_header(path: Path, found: Header, wanted: Header) -> Header:
     """The recorded header, if it says the same; provenance may differ, with a warning about versions."""
-    for field in ("task", "width", "branches", "steps", "policy", "seed", "recommended"):
-        if getattr(found, field) != getattr(wanted, field):
+    for key in ("task", "width", "branches", "steps", "policy", "seed", "recommended"):
+        if getattr(found, key) != getattr(wanted, key):
             raise RecordError(
-                f"{path}, line 1: {field} differs from config.json - at `$.{field}`; choose another folder"
+                f"{path}, line 1: {key} differs from config.json - at `$.{key}`; choose another folder"
             )
     before, now = found.provenance.get("versions"), wanted.provenance["versions"]
     if before != now:

@@ -1,6 +1,6 @@
 """Attempts in child processes: each in a process and session of its own, with a deadline, ended as a group.
 
-Whatever happens in the child becomes an :class:`Outcome`. Children are forked from a server process that has
+Whatever happens in the child becomes an :class:`Result`. Children are forked from a server process that has
 imported what the task needs, so they start in milliseconds. They never import the caller's main module: a run
 works from a script without ``if __name__ == "__main__"`` and from a notebook, and classes defined there are sent
 by value. This is a guard against accidents, not against a hostile candidate.
@@ -40,6 +40,8 @@ Key = TypeVar("Key", bound=Hashable)
 
 MAX_RESULT_BYTES = 64 * 2**20
 _MAX_TEXT = 2000
+_UNWRITABLE = os.EX_IOERR
+"""The exit code of a child whose disk would not take its result: no fault of the attempt, so it is not recorded."""
 _GRACE = 10.0  # seconds after the deadline when a child ends itself, should the run be gone by then
 _ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "RAYON_NUM_THREADS"), "1"
@@ -58,7 +60,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Result:
     """What became of a job. ``files`` is None where the agent left none; ``seconds`` is wall time."""
 
     evaluation: Evaluation
@@ -81,8 +83,8 @@ class _Running:
 
 def run_jobs(
     jobs: Mapping[Key, Job], scratch: Path, workers: int, timeout: float, preload: Sequence[str] = ()
-) -> Iterator[tuple[Key, Outcome]]:
-    """Run jobs, ``workers`` at a time, and yield each outcome as it is there.
+) -> Iterator[tuple[Key, Result]]:
+    """Run jobs, ``workers`` at a time, and yield each result as it is there.
 
     Closing the generator, or any exception in it, ends the children that still run.
 
@@ -95,7 +97,7 @@ def run_jobs(
     Raises
     ------
     UserError
-        A job cannot be sent to a child process.
+        A job cannot be sent to a child process, or the disk does not take what it made.
     """
     payloads = {key: _pickled(job) for key, job in jobs.items()}
     context = _context(preload)
@@ -105,21 +107,31 @@ def run_jobs(
         while waiting or running:
             while waiting and len(running) < workers:
                 key = waiting.pop()
-                folder = Path(tempfile.mkdtemp(dir=scratch))
+                folder = _make_folder(scratch)
                 make = partial(context.Process, target=_child, args=(payloads[key], str(folder), timeout + _GRACE))
                 running[key] = _Running(make(), folder, time.monotonic())
                 _start(running[key], make)
             for key in _finished(running, timeout):
                 child = running[key]
                 exitcode = _end(child)
-                outcome = _outcome(child, exitcode, timeout)
                 del running[key]
+                result = _result(child, exitcode, timeout)
                 shutil.rmtree(child.folder, ignore_errors=True)
-                yield key, outcome
+                yield key, result
     finally:
         for child in running.values():
             _end(child)
             shutil.rmtree(child.folder, ignore_errors=True)
+
+
+def _make_folder(scratch: Path) -> Path:
+    """A folder for the results of one child, and in it ``work``, where the child works."""
+    try:
+        folder = Path(tempfile.mkdtemp(dir=scratch))
+        (folder / "work").mkdir()
+    except OSError as error:
+        raise UserError(f"{scratch}: cannot be written ({error.strerror}); make room, then resume the run") from error
+    return folder
 
 
 def _start(child: _Running, make: Callable[[], BaseProcess]) -> None:
@@ -200,7 +212,7 @@ def _end(child: _Running) -> int | None:
     return exitcode
 
 
-def _outcome(child: _Running, exitcode: int | None, timeout: float) -> Outcome:
+def _result(child: _Running, exitcode: int | None, timeout: float) -> Result:
     seconds = time.monotonic() - child.begun
     files: dict[str, bytes] | None = None
     tag: str | None = None
@@ -212,6 +224,11 @@ def _outcome(child: _Running, exitcode: int | None, timeout: float) -> Outcome:
         failure = _read(child.folder / "failure", str)
     except (ValueError, TypeError) as error:  # msgspec's errors are ValueErrors
         evaluation, failure = None, f"malformed result: {error}"
+    if evaluation is None and failure is None and exitcode == _UNWRITABLE:
+        raise UserError(
+            f"{child.folder.parent}: an attempt could not write its result, maybe because the disk is full; "
+            "make room, then resume the run"
+        )
     if evaluation is None:
         status: Status = "error"
         if failure is None:
@@ -222,7 +239,7 @@ def _outcome(child: _Running, exitcode: int | None, timeout: float) -> Outcome:
             else:
                 failure = f"the process ended with exit code {exitcode} before it gave a result"
         evaluation = Evaluation(status=status, error=failure)
-    return Outcome(evaluation, files, tag, seconds)
+    return Result(evaluation, files, tag, seconds)
 
 
 T = TypeVar("T")
@@ -251,8 +268,7 @@ def _signal_name(number: int) -> str:
 def _child(payload: bytes, folder: str, limit: float) -> None:
     os.setsid()
     signal.setitimer(signal.ITIMER_REAL, limit)  # SIGALRM ends the process unless it is handled
-    os.mkdir(work := os.path.join(folder, "work"))
-    os.chdir(work)
+    os.chdir(work := os.path.join(folder, "work"))
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # solvers print; a run's output is its record
         os.dup2(null, stream)
@@ -283,11 +299,15 @@ def _child(payload: bytes, folder: str, limit: float) -> None:
 
 
 def _write(folder: str, name: str, value: Any) -> None:
-    """Write a result so that it is there whole or not at all."""
+    """Write a result so that it is there whole or not at all; end the process if the disk does not take it."""
+    content = msgspec.msgpack.encode(value, enc_hook=_plain)
     temporary = os.path.join(folder, f".{name}")
-    with open(temporary, "wb") as file:
-        file.write(msgspec.msgpack.encode(value, enc_hook=_plain))
-    os.replace(temporary, os.path.join(folder, name))
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+        os.replace(temporary, os.path.join(folder, name))
+    except OSError:
+        os._exit(_UNWRITABLE)
 
 
 def _plain(value: Any) -> Any:

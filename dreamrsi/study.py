@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, Literal
 
 from dreamrsi.errors import UserError
 from dreamrsi.exports import note_path
-from dreamrsi.files import KINDS, atomic_write, repository_root
+from dreamrsi.files import KINDS, atomic_write, locked, repository_root
 from dreamrsi.notebook_runner import run_notebook
 from dreamrsi.plan import Step, load_plan
 from dreamrsi.provenance import MANIFEST, entry, read_manifest, write_manifest, write_provenance
@@ -99,7 +98,8 @@ def run_study(
     steps = load_plan(root, profile, only=only, overrides=parameters)
     folder = root / (out or Path("runs") / profile)
     result = StudyResult(profile, folder)
-    with _locked(folder):
+    with locked(folder, "study"):
+        _check_writable(folder)
         _run_all(steps, result, root, echo)
         if profile == PUBLISHED and result.exit_code == 0 and not only and not parameters:
             echo(f"published {publish(folder, root)} files to figures/")
@@ -235,21 +235,7 @@ def _short(path: Path) -> str:
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder for one study; the lock goes with the process, so that a killed study leaves none."""
-    import fcntl
-
-    try:
-        (folder / "notebooks").mkdir(parents=True, exist_ok=True)
-        file = (folder / ".lock").open("a")
-    except OSError as error:
-        raise UserError(f"cannot write to {folder}: {error.strerror}; choose another folder") from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"another study is running in {folder}; wait for it, or choose another folder") from None
-        atomic_write(folder / ".writable", "")  # a folder may be there and still refuse new files
-        (folder / ".writable").unlink()
-        yield
+def _check_writable(folder: Path) -> None:
+    """Find out before any kernel starts: a folder may be there, and hold a lock, and still refuse new files."""
+    for place in (folder, folder / "notebooks"):
+        atomic_write(place / ".writable", "").unlink()

@@ -56,17 +56,18 @@ class Workspaces:
     Raises
     ------
     UserError
-        There is no git, or the repository cannot be made.
+        There is no git, or the repository cannot be made. Later, from every method: git fails, on a full disk say.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         if shutil.which("git") is None:
             raise UserError("git was not found; a live run keeps its workspaces in a git repository. Install git")
         self.path = Path(path).absolute()
+        for pattern in ("*.lock", "refs/**/*.lock"):  # left by a power cut; the run's own lock keeps others away
+            for lock in self.path.glob(pattern):
+                lock.unlink(missing_ok=True)
         # No template: it could bring hooks. Repeating init is harmless and completes one that was cut off.
         self._git("init", "--quiet", "--bare", "--template=", "--initial-branch=root", str(self.path))
-        for lock in self.path.glob("refs/**/*.lock"):  # left by a power cut; the run's own lock keeps others away
-            lock.unlink(missing_ok=True)
 
     def save(self, files: Files, ref: str, message: str, parent: str | None = None) -> str:
         """Commit a workspace, point ``ref`` to it and return the commit's hash.
@@ -118,6 +119,10 @@ class Workspaces:
             [*command, *arguments], input=stdin, capture_output=True, env=environment, cwd=self.path.parent
         )
         if done.returncode:
-            problem = done.stderr.decode(errors="replace").strip().removeprefix("fatal: ")
-            raise UserError(f"{self.path}: git {arguments[0]} failed ({problem}); is the folder whole and writable?")
+            said = done.stderr.decode(errors="replace").strip().removeprefix("fatal: ")
+            ended = f"ended by signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
+            raise UserError(
+                f"{self.path}: git {arguments[0]} failed ({said or ended}); "
+                "see that the folder is whole and writable and its disk has room, then resume the run"
+            )
         return done.stdout
