@@ -1,42 +1,21 @@
 import json
 import os
-import random
 import signal
-import subprocess
-import sys
 import threading
 import time
-import warnings
-from pathlib import Path
 
-import msgspec
 import pytest
 
 import toy_task
 from dreamrsi import policies
 from dreamrsi.agents import Proposal
 from dreamrsi.errors import PolicyError, UserError
-from dreamrsi.live import attempt_seed, live_run
+from dreamrsi.live import attempt_seed, discard_run, live_run
 from dreamrsi.replay import replay
 from dreamrsi.tree import OPEN, Tree
 from dreamrsi.workspace import Workspaces
+from live_fixtures import ALL, SMALL, content, none_is_left, start, whole_run  # noqa: F401
 from toy_task import Careless, Toy
-
-SMALL = {"width": 3, "branches": 4, "steps": 3, "workers": 2, "timeout": 60.0}
-ALL = policies.ParallelRefine(bootstrap=4)
-
-
-def content(tree):
-    """All that equal runs share: everything but seconds."""
-    return tree.header, tree.batches, [msgspec.structs.replace(attempt, seconds=None) for attempt in tree.attempts]
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """One uninterrupted run, and the bytes of its record in the order in which they were appended."""
-    out = tmp_path_factory.mktemp("whole")
-    tree = live_run(Toy(), ALL, out, seed=5, **SMALL)
-    return tree, (out / "round-01/tree.jsonl").read_bytes(), out
 
 
 def test_a_run_is_a_tree_with_its_workspaces(whole):
@@ -94,23 +73,6 @@ def test_progress_counts_and_seeds_differ(tmp_path):
     assert len({attempt_seed(s, b, a) for s in range(3) for b in range(5) for a in range(5)}) == 75
 
 
-@pytest.mark.parametrize("share", [0.0, 0.02, 0.12, 0.3, 0.55, 0.8, 0.99])
-def test_a_record_cut_anywhere_is_resumed_to_the_same_run(whole, tmp_path, share):
-    tree, data, out = whole
-    cut = data[: int(share * len(data))]
-    (tmp_path / "round-01").mkdir()
-    (tmp_path / "round-01/tree.jsonl").write_bytes(cut)
-    (tmp_path / "config.json").write_bytes((out / "config.json").read_bytes())
-    subprocess.run(["cp", "-r", out / "workspaces.git", tmp_path], check=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the torn line is reported, which is another test
-        again = live_run(Toy(), ALL, tmp_path, seed=5, **SMALL)
-    assert content(again) == content(tree)
-    kept = cut.splitlines(keepends=True)
-    kept = kept[:-1] if kept and not kept[-1].endswith(b"\n") else kept
-    assert (tmp_path / "round-01/tree.jsonl").read_bytes().startswith(b"".join(kept))  # nothing lost or repeated
-
-
 FAILURES = {
     toy_task.crash: ("error", "the process died of SIGSEGV", False),
     toy_task.leave: ("error", "the process ended with exit code 3 before it gave a result", False),
@@ -137,10 +99,11 @@ def test_whatever_goes_wrong_is_an_attempt(move, tmp_path):
 
 def test_a_hanging_attempt_is_ended_with_its_children(tmp_path):
     before = time.monotonic()
-    tree = live_run(Toy(toy_task.hang), ALL, tmp_path, width=2, branches=2, steps=1, workers=2, timeout=1.0)
+    hang = toy_task.Hang(tmp_path / "pids")
+    tree = live_run(Toy(hang), ALL, tmp_path / "run", width=2, branches=2, steps=1, workers=2, timeout=1.0)
     assert time.monotonic() - before < 20
     assert [(attempt.status, attempt.error) for attempt in tree] == [("timeout", "took longer than 1 s")] * 2
-    assert "sleep 1000" not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    assert len(list(hang.pids.iterdir())) == 2 and none_is_left(hang.pids)
 
 
 def test_threads_and_noise_of_a_candidate_do_no_harm(tmp_path, capfd):
@@ -238,8 +201,11 @@ def test_another_configuration_is_refused(whole, tmp_path):
 
 def test_bad_arguments_and_folders_are_user_errors(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="cannot be written"):
+    with pytest.raises(UserError, match="file/run: is no folder for a run .Not a directory.; choose another folder"):
         live_run(Toy(), ALL, tmp_path / "file" / "run", **SMALL)
+    with pytest.raises(UserError, match="is no run's folder, it holds file"):
+        live_run(Toy(), ALL, tmp_path, **SMALL)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
     for wrong in ({"width": 0}, {"steps": 1.5}, {"seed": -1}, {"workers": 0}, {"timeout": 0}, {"max_rounds": 0}):
         with pytest.raises(UserError, match=next(iter(wrong))):
             live_run(Toy(), ALL, tmp_path / "run", **{**SMALL, **wrong})
@@ -258,102 +224,44 @@ def test_bad_arguments_and_folders_are_user_errors(tmp_path, monkeypatch):
         live_run(Toy(), ALL, tmp_path / "run", **SMALL)
 
 
-SCRIPT = """
-import sys
-sys.path.insert(0, {tests!r})
-import toy_task
-from dreamrsi import policies
-from dreamrsi.live import live_run
-print("begun", flush=True)
-def say(done, total, attempt):
-    print(done, flush=True)
-task = toy_task.Toy({moves})
-caps = dict(width=3, branches=4, steps=3, workers=2, timeout=60.0)
-live_run(task, policies.ParallelRefine(bootstrap=4), sys.argv[1], seed=5, progress=say, **caps)
-"""
+@pytest.mark.parametrize(
+    "place", ["round-01", "scratch", "workspaces.git", "config.json/folder", "round-01/tree.jsonl/folder"]
+)
+def test_files_and_folders_in_the_wrong_place_are_user_errors(whole, tmp_path, place):
+    """A file where the run has a folder, and a folder where it has a file."""
+    (tmp_path / "config.json").write_bytes((whole[2] / "config.json").read_bytes())
+    wrong = place.removesuffix("/folder")
+    if wrong == "config.json":
+        (tmp_path / "config.json").unlink()
+    if wrong == place:
+        (tmp_path / place).write_text("mine")
+    else:
+        (tmp_path / wrong).mkdir(parents=True)
+    with pytest.raises(UserError, match=f"{tmp_path}/{wrong}.*(choose another folder|see that the folder is whole)"):
+        live_run(Toy(), ALL, tmp_path, seed=5, **SMALL)
+    assert wrong != place or (tmp_path / place).read_text() == "mine"
 
 
-def start(script, out, tmp_path, moves=""):
-    path = tmp_path / "script.py"
-    path.write_text(script.format(tests=str(Path(__file__).parent), moves=moves))
-    return subprocess.Popen(
-        [sys.executable, str(path), str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def kill_after(process, lines, delay):
-    for _ in range(lines):
-        if not process.stdout.readline():
-            break
-    time.sleep(delay)
-    process.kill()
-    process.communicate()
-    return process.returncode == -signal.SIGKILL
-
-
-def killed_and_resumed(whole, tmp_path, seed, times):
-    draw = random.Random(seed)
-    out = tmp_path / "run"
-    kills = sum(
-        kill_after(start(SCRIPT, out, tmp_path), draw.randint(1, 5), draw.uniform(0, 0.1)) for _ in range(times)
-    )
-    assert kills >= 2
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        tree = live_run(Toy(), ALL, out, seed=5, **SMALL)
-    assert content(tree) == content(whole[0])
-    data = (out / "round-01/tree.jsonl").read_bytes()
-    assert len(data.splitlines()) == 1 + len(tree.batches) + len(tree)  # no attempt is there twice
-    assert not (out / "scratch").exists()
-
-
-def test_a_killed_run_resumes_to_the_same_tree(whole, tmp_path):
-    killed_and_resumed(whole, tmp_path, 1, 3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 8))
-def test_killed_many_times(whole, tmp_path, seed):
-    killed_and_resumed(whole, tmp_path, seed, 5)
-
-
-def test_ctrl_c_ends_the_children_and_leaves_a_resumable_run(tmp_path):
-    out = tmp_path / "run"
-    process = start(SCRIPT, out, tmp_path, moves="toy_task.hang")
-    assert process.stdout.readline() == "begun\n"
-    deadline = time.monotonic() + 20
-    while not list(out.glob("scratch/*/work")) or '"picks"' not in record(out):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
-    assert "KeyboardInterrupt" in errors.splitlines()[-1]
-    assert not (out / "scratch").exists()
-    assert "sleep 1000" not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
-    tree = live_run(Toy(), ALL, out, seed=5, **SMALL)
-    assert len(tree) == 12
-
-
-def record(out):
-    path = out / "round-01/tree.jsonl"
-    return path.read_text() if path.exists() else ""
-
-
-def test_two_runs_in_one_folder_are_refused(tmp_path):
-    out = tmp_path / "run"
-    process = start(SCRIPT, out, tmp_path, moves="toy_task.hang")
-    try:
-        process.stdout.readline()
-        deadline = time.monotonic() + 20
-        while not (out / "config.json").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        with pytest.raises(UserError, match="another run is at work here"):
-            live_run(Toy(), ALL, out, seed=5, **SMALL)
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
+def test_discard_run_removes_a_run_and_nothing_else(tmp_path):
+    run, other = tmp_path / "run", tmp_path / "other"
+    discard_run(run)  # not there: nothing to do
+    live_run(Toy(), ALL, run, max_rounds=1, **SMALL)
+    discard_run(run)
+    assert not run.exists()
+    other.mkdir()
+    for text in (None, "", "[]", '"text"', "{}", '{"format": "dreamrsi.tree/1"}'):
+        if text is not None:
+            (other / "config.json").write_text(text)
+        with pytest.raises(UserError, match="other: has no config.json of a run, so it was left as it is"):
+            discard_run(str(other))
+    with pytest.raises(UserError, match="has no config.json of a run"):
+        discard_run(other / "config.json")
+    assert (other / "config.json").exists()
+    live_run(Toy(), ALL, run, max_rounds=1, **SMALL)
+    (tmp_path / "link").symlink_to(run)
+    with pytest.raises(UserError, match="link: cannot be removed"):
+        discard_run(tmp_path / "link")
+    assert (run / "config.json").exists()
 
 
 PLAIN = """

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 from dreamrsi.tasks import Evaluation, invalid
 
@@ -19,6 +20,10 @@ def spoil(files, seed):
     return {**files, "value": b"spoilt"}
 
 
+def grow(files, seed):
+    return {**climb(files, seed), "ballast": bytes(100_000)}
+
+
 def crash(files, seed):
     os.kill(os.getpid(), signal.SIGSEGV)
 
@@ -27,9 +32,20 @@ def leave(files, seed):
     os._exit(3)
 
 
-def hang(files, seed):
-    signal.signal(signal.SIGALRM, signal.SIG_IGN)
-    subprocess.run(["sleep", "1000"])  # a process of its own, which has to go too
+class Hang:
+    """A move that waits for a process of its own, which has to go too; leaves that one's id as a file in ``pids``."""
+
+    __name__ = "hang"
+
+    def __init__(self, pids):
+        self.pids = Path(pids)
+        self.pids.mkdir(exist_ok=True)
+
+    def __call__(self, files, seed):
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+        sleeper = subprocess.Popen(["sleep", "1000"])
+        (self.pids / str(sleeper.pid)).touch()
+        sleeper.wait()
 
 
 def fail(files, seed):
