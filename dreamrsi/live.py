@@ -378,9 +378,7 @@ def _same_header(path: Path, found: Header, wanted: Header) -> Header:
     """The recorded header, if it says the same; provenance may differ, with a warning about versions."""
     for key in ("task", "width", "branches", "steps", "policy", "seed", "recommended"):
         if getattr(found, key) != getattr(wanted, key):
-            raise RecordError(
-                f"{path}, line 1: {key} differs from config.json - at `$.{key}`; choose another folder"
-            )
+            raise RecordError(f"{path}, line 1: {key} differs from config.json - at `$.{key}`; choose another folder")
     before, now = found.provenance.get("versions"), wanted.provenance["versions"]
     if before != now:
         warnings.warn(
