@@ -147,11 +147,12 @@ def test_a_result_that_the_disk_does_not_take_is_no_attempt(tmp_path):
     assert len(tree) == 12
 
 
-def test_git_on_a_full_disk_is_one_message(tmp_path):
-    script = "import os, sys\nfrom dreamrsi.workspace import Workspaces\nstore = Workspaces(sys.argv[1])\n{before}\n"
+@pytest.mark.parametrize(("room", "command"), [(20, "init"), (50_000, "fast-import")])
+def test_git_on_a_full_disk_is_one_message(tmp_path, room, command):
+    script = "import os, sys\nfrom dreamrsi.workspace import Workspaces\n{before}\nstore = Workspaces(sys.argv[1])\n"
     script += "store.save({{'noise': os.urandom(100_000)}}, 'refs/heads/root', 'seed')"
-    process = start(script, tmp_path / "w.git", tmp_path, before=FULL.format(50_000))
+    process = start(script, tmp_path / "w.git", tmp_path, before=FULL.format(room))
     message = process.communicate(timeout=60)[1].splitlines()[-1]
-    assert "w.git: git fast-import failed (ended by signal" in message and "its disk has room" in message
+    assert f"w.git: git {command} failed (ended by signal" in message and "its disk has room" in message
     store = Workspaces(tmp_path / "w.git")
     assert store.load(store.save({"x": b"1"}, "refs/heads/root", "seed")) == {"x": b"1"}
