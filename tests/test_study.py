@@ -70,7 +70,8 @@ def test_a_study_that_goes_well(fake):
     result = run_study(root=root, echo=lines.append)
     assert (result.exit_code, result.out) == (0, root / "runs" / "quick")
     assert [line.split("  ")[0] for line in lines[:2]] == ["[1/3] 01_a"] * 2
-    assert lines[-1].endswith("Found:\n  01  one is one")
+    assert lines[-3].endswith("Found:\n  01  one is one")
+    assert lines[-1] == f"Figures, tables and executed notebooks: {root / 'runs' / 'quick'}"
     manifest = json.loads((result.out / "manifest.json").read_text())
     made = manifest["notebooks"]["01_a"]
     assert made["parameters"] == {"n": 2} and sorted(made["files"]) == [
@@ -79,6 +80,23 @@ def test_a_study_that_goes_well(fake):
     assert set(made["files"]["tables/a.csv"]) == {"sha256", "bytes"}
     facts = json.loads((result.out / "provenance.json").read_text())
     assert set(facts["seconds"]) == {"01_a", "02_b", "03_c"} and facts["machine"]["cpus"] and facts["code"]["packages"]
+
+
+def test_a_study_says_which_files_differ_from_the_committed_export(fake):
+    root, _ = fake
+    run_study(root=root)
+    study.publish(root / "runs" / "quick", root)
+    lines = []
+    run_study(root=root, echo=lines.append)
+    assert lines[-1] == "3 of 3 have the bytes of the committed export in figures/"
+    manifest = root / "figures" / "manifest.json"
+    committed = json.loads(manifest.read_text())
+    committed["notebooks"]["01_a"]["files"]["tables/a.md"]["sha256"] = "0" * 64
+    manifest.write_text(json.dumps(committed))
+    run_study(root=root, echo=lines.append)
+    assert lines[-1] == "2 of 3 have the bytes of the committed export in figures/; these differ: tables/a.md"
+    run_study(root=root, only=["01"], echo=lines.append)
+    assert lines[-1].startswith("Figures, tables")  # a part of a study is compared with nothing
 
 
 def test_two_runs_write_the_same_manifest(fake, tmp_path):
