@@ -55,9 +55,8 @@ def title(ax):
 
 
 def shown(figure):
-    """Draw the figure, which may warn, and see that no title, note or legend is cut off."""
-    figure.set_dpi(60)
-    figure.canvas.draw()
+    """Lay the figure out, which may warn, and see that no title, note or legend is cut off."""
+    figure.draw_without_rendering()
     axes = [ax for ax in figure.axes if ax.get_visible()]
     ticks = {text for ax in axes for axis in (ax.xaxis, ax.yaxis) for text in axis.get_ticklabels(which="both")}
     parts = [text for ax in axes for text in ax.findobj(Text) if text.get_text() and text not in ticks]

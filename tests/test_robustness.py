@@ -159,11 +159,14 @@ def costs(policy, rounds=0, attempts=0, places=(-1,)):
     return plant
 
 
-def stops(policy):
-    """Plant a first episode that ended a round earlier."""
+def drops(policy, rounds=0):
+    """Plant a first episode without its second attempt, or without its last rounds."""
 
     def plant(trees, episodes):
-        episodes[policy][0] = replace(episodes[policy][0], picks=episodes[policy][0].picks[:-1])
+        old = episodes[policy][0]
+        picks = old.picks[: len(old.picks) - rounds]
+        reveals = old.reveals if rounds else [*old.reveals[:1], *old.reveals[2:]]
+        episodes[policy][0] = replace(old, picks=picks, reveals=reveals)
 
     return plant
 
@@ -206,8 +209,12 @@ PLANTED = {
         costs("early_stop", attempts=1),
         {"early stop: 44 attempts a tree on average"},
     ),
+    "early stop makes an attempt less on one tree": (
+        drops("early_stop"),
+        {"early stop: 44 attempts a tree on average"},
+    ),
     "greedy best misses": (lacks("greedy_best", 5), {"greedy best hits all"}),
-    "greedy best stops early": (stops("greedy_best"), {"greedy best: 87 attempts, 80 rounds"}),
+    "greedy best stops early": (drops("greedy_best", rounds=1), {"greedy best: 87 attempts, 80 rounds"}),
     "guidance misses the early peak": (lacks("semantic_guidance", 3), {"guidance hits early peaks only"}),
     "guidance finds a late peak": (finds("semantic_guidance", 1), {"guidance hits early peaks only"}),
     "width 4 finds branch 6": (finds(NARROW_REFINE, 1), {"refine at width 4 hits branches 0-3 only"}),
