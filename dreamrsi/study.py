@@ -104,7 +104,7 @@ def run_study(
         if profile == PUBLISHED and result.exit_code == 0 and not only and not parameters:
             echo(f"published {publish(folder, root)} files to figures/")
     echo("\n" + result.summary)
-    for line in _where(folder, root, only or parameters):
+    for line in _where(folder, root, only or parameters or profile == PUBLISHED):
         echo(line)
     return result
 
