@@ -318,7 +318,7 @@ def colours_of(mesh):
 
 
 def test_the_beta_map_colours_every_cell_by_its_winner_and_says_the_shares():
-    found = score_map([[5.0, 1.0], [2.0, 3.0], [0.0, 0.0]])
+    found = score_map([[5.0, 1.0, 1.0], [2.0, 3.0, 3.0], [0.0, 0.0, 0.0]], (0.0, 0.1, 0.2))
     figure = shown(plots.beta_map(found, (0.1, 0.3)))
     (ax,) = figure.axes
     cells = colours_of(ax.collections[0])
