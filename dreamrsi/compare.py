@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -33,6 +34,8 @@ def _episodes(
     trees: Sequence[Tree], policies: Sequence[Policy], width: int | None, max_rounds: int | None
 ) -> dict[str, list[Episode]]:
     """Replay every policy on every tree; a policy that failed is named in a warning."""
+    if not trees or not policies:
+        raise UserError("there is nothing to compare; give at least one tree and one policy")
     episodes = replay_all(policies, trees, width, max_rounds)
     for failure in [episode.error for row in episodes.values() for episode in row if episode.error]:
         warnings.warn(f"{failure}; it scores -inf", stacklevel=3)
@@ -101,17 +104,29 @@ def compare(
     )
     betas: dict[str, Any] = {"beta1": beta1, "beta2": beta2, "trees": trees, "normalise": normalise}
     rows.insert(7, "V", [value(episodes[name], **betas) for name in rows.index])
-    positive = bool((rows.quality[np.isfinite(rows.quality)] > 0).all())
-    rows["quality_ratio"] = rows.quality / rows.quality[baseline] if positive else np.nan
-    rows["attempt_ratio"] = rows.attempts / rows.attempts[baseline]
-    good, cheap = rows.quality_ratio >= synthetic.MIN_QUALITY_RATIO, rows.attempt_ratio <= synthetic.MAX_ATTEMPT_RATIO
-    rows["goes_on"] = good & cheap
+    rows = go_on(rows, baseline)
     return rows.loc[names].reset_index()
+
+
+def go_on(rows: pd.DataFrame, baseline: str) -> pd.DataFrame:
+    """Add ``quality_ratio`` and ``attempt_ratio`` to a baseline, and ``goes_on``, to a table indexed by policy.
+
+    The rule is that of ``synthetic/README.md``. Ratios are NaN where qualities are not positive or the baseline failed.
+    """
+    base = rows.loc[baseline]
+    usable = math.isfinite(base.quality) and bool((rows.quality[np.isfinite(rows.quality)] > 0).all())
+    quality = rows.quality / base.quality if usable else np.nan
+    attempts = rows.attempts / base.attempts if base.attempts > 0 else np.nan
+    rows = rows.assign(quality_ratio=quality, attempt_ratio=attempts)
+    good, cheap = rows.quality_ratio >= synthetic.MIN_QUALITY_RATIO, rows.attempt_ratio <= synthetic.MAX_ATTEMPT_RATIO
+    return rows.assign(goes_on=good & cheap)
 
 
 def pool(comparison: pd.DataFrame, name: str) -> pd.DataFrame:
     """The same table with the policies called ``name`` or ``name:...`` as one row, the mean over them."""
     mine = comparison.policy.str.partition(":")[0] == name
+    if not mine.any():
+        raise UserError(f"no policy of the table is called {name} or {name}:...; it has {', '.join(comparison.policy)}")
     mean: dict[str, Any] = comparison[mine].drop(columns=["policy", "goes_on"]).mean().to_dict()
     mean |= {"policy": f"{name}:mean of {mine.sum()}", "goes_on": bool(comparison[mine].goes_on.all())}
     return pd.concat([comparison[~mine], pd.DataFrame([mean])], ignore_index=True).astype({"trees": int})

@@ -49,20 +49,7 @@ class Reached:
             for name in builtin.ARTICLE
         ]
         rows = pd.DataFrame(means, columns=["policy", "quality", "attempts", "V"]).set_index("policy")
-        return cls(trees, found, go_on(rows, "parallel_refine").reset_index())
-
-
-def go_on(rows: pd.DataFrame, baseline: str) -> pd.DataFrame:
-    """Add ``quality_ratio`` and ``attempt_ratio`` to a baseline, and ``goes_on``, to a table indexed by policy.
-
-    The rule is that of ``synthetic/README.md``. The lean part of :func:`dreamrsi.compare.compare`, whose other columns
-    would double the time of a survey.
-    """
-    positive = bool((rows.quality[np.isfinite(rows.quality)] > 0).all())
-    quality = rows.quality / rows.quality[baseline] if positive else np.nan
-    rows = rows.assign(quality_ratio=quality, attempt_ratio=rows.attempts / rows.attempts[baseline])
-    good, cheap = rows.quality_ratio >= synthetic.MIN_QUALITY_RATIO, rows.attempt_ratio <= synthetic.MAX_ATTEMPT_RATIO
-    return rows.assign(goes_on=good & cheap)
+        return cls(trees, found, compare.go_on(rows, "parallel_refine").reset_index())
 
 
 def _hits(rows: Sequence[Outcome]) -> bool:

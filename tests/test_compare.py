@@ -248,3 +248,12 @@ def test_progress_where_nothing_was_scored_or_revealed():
     tree = tree_of([[None, None]])
     np.testing.assert_array_equal(compare.progress(d.replay(d.policies.ParallelRefine(), tree, 1), tree), [np.nan] * 3)
     assert compare.progress(d.Episode("p", "t", (), (), 1.0, "stopped"), tree_of([[3.0]], root=1.0)).tolist() == [1.0]
+
+
+def test_nothing_to_compare_and_nothing_to_pool_are_said():
+    tree = tree_of([[1.0, 2.0]])
+    for compared in (compare.compare, compare.by_tree):
+        with pytest.raises(d.UserError, match="nothing to compare"):
+            compared([], ["early_stop"], width=2, max_rounds=None, beta1=0.0, beta2=0.0)
+    with pytest.raises(d.UserError, match="no policy of the table is called random"):
+        compare.pool(compare.compare([tree], ["early_stop"], width=2), "random")

@@ -95,7 +95,7 @@ def test_what_is_selected_in_a_survey_is_what_compare_selects(noise):
 
 def test_the_lean_rule_has_no_ratio_of_qualities_that_are_not_positive():
     rows = pd.DataFrame({"quality": [-1.0, -2.0], "attempts": [4.0, 2.0]}, ["a", "b"])
-    found = robustness.go_on(rows, "a")
+    found = compare.go_on(rows, "a")
     assert found.quality_ratio.isna().all() and list(found.attempt_ratio) == [1.0, 0.5] and not found.goes_on.any()
 
 
