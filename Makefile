@@ -33,7 +33,8 @@ lab: $(STAMP)
 	$(BIN)/jupyter lab notebooks
 
 bench: $(STAMP)
-	$(BIN)/python benchmarks/replay.py
+	$(BIN)/python benchmarks/replay.py --sdk
+	$(BIN)/python benchmarks/sandbox.py
 
 # The versions that everybody gets, for every system and Python that pyproject.toml allows.
 lock: $(STAMP)

@@ -1,6 +1,6 @@
 """How fast is replay? Microseconds an episode, seconds for a beta map and for a big tree, beside a plain Python loop.
 
-    python benchmarks/replay.py [--attempts 1000000]
+    python benchmarks/replay.py [--attempts 1000000] [--sdk]
 
 A machine on which the loop of 10^6 float additions takes 0.1 s or less is what the budgets are meant for
 (docs/decisions.md); the ratio to that loop makes two machines comparable.
@@ -9,7 +9,10 @@ A machine on which the loop of 10^6 float additions takes 0.1 s or less is what 
 from __future__ import annotations
 
 import argparse
+import json
 import resource
+import subprocess
+import sys
 import tempfile
 import time
 import timeit
@@ -19,6 +22,9 @@ import numpy as np
 
 import dreamrsi as d
 from dreamrsi import synthetic
+from dreamrsi.files import in_checkout
+
+SDK = "dreamrsi==0.3.0b3"  # another project's package of the same import name
 
 
 def loop() -> float:
@@ -83,15 +89,83 @@ def big(attempts: int) -> None:
     print(f"  peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB (kB / 1e6 on Linux)")
 
 
+def where_the_time_goes(trees: list[d.Tree]) -> None:
+    """Split an episode into the policy's choices and the engine: the same picks are replayed by a script."""
+
+    class Script:
+        name = "script"
+
+        def __init__(self, picks: tuple[tuple[int, ...], ...]) -> None:
+            self.picks = picks
+
+        def start(self, width: int) -> None:
+            self.left = iter(self.picks)
+
+        def choose(self, prefix: d.Prefix) -> tuple[int, ...]:
+            return next(self.left, ())
+
+    print(f"{'ns a round':20s} {'choose':>14s} {'engine':>9s}")
+    for name in ("parallel_refine", "early_stop", "greedy_best", "adaptive", "portfolio"):
+        policy, tree = d.policies.make(name), trees[0]
+        episode = d.replay(policy, tree, synthetic.WIDTH, synthetic.MAX_ROUNDS)
+        script = Script(episode.picks)
+
+        def nanoseconds(policy: d.policies.Policy, tree: d.Tree = tree) -> float:
+            run = timeit.repeat(
+                lambda: d.replay(policy, tree, synthetic.WIDTH, synthetic.MAX_ROUNDS), number=200, repeat=7
+            )
+            return min(run) / 200 * 1e9
+
+        engine = nanoseconds(script)
+        choose = nanoseconds(policy) - engine
+        print(f"{name:20s} {choose / episode.rounds:14.0f} {engine / episode.rounds:9.0f}")
+
+
+def beside_the_sdk(trees: list[d.Tree], repeats: int = 5) -> None:
+    """The same trees and the same rule in the public SDK, which runs in a virtual environment of its own."""
+    root = Path(__file__).parent
+    paths = [str(in_checkout(f"synthetic/history/{tree.name}.jsonl")) for tree in trees]
+    with tempfile.TemporaryDirectory() as folder:
+        python = Path(folder) / "bin" / "python"
+        print(f"installing {SDK} into a virtual environment of its own")
+        try:
+            subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+            install = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", SDK]
+            subprocess.run(install, check=True, stderr=subprocess.DEVNULL)
+        except subprocess.CalledProcessError as error:
+            print(f"{SDK} could not be installed ({error}); it is left out")
+            return
+        command = [str(python), str(root / "sdk_driver.py"), str(repeats), *paths]
+        theirs = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    policy = d.policies.ParallelRefine()
+
+    def run() -> list[d.Episode]:
+        # the SDK opens one branch a round, which is the literal reading of the paper
+        return [d.replay(policy, tree, synthetic.WIDTH, synthetic.MAX_ROUNDS, max_opens_per_round=1) for tree in trees]
+
+    for ours, other in zip(run(), theirs["episodes"], strict=True):
+        found = (ours.attempts, ours.rounds, ours.best, d.score(ours, beta1=synthetic.BETA1, beta2=synthetic.BETA2))
+        if found != (other["attempts"], other["rounds"], other["best"], other["V"]):
+            raise SystemExit(f"the two disagree on {ours.tree}: {found} and {other}")
+    micro = min(timeit.repeat(run, number=20, repeat=7)) / 20 / len(trees) * 1e6
+    ratio = theirs["microseconds"] / micro
+    print(f"parallel refine, one opening a round, equal attempts, rounds, best and V on {len(trees)} trees:")
+    print(f"  here {micro:.1f} µs an episode, {SDK} {theirs['microseconds']:.0f} µs: {ratio:.0f} times as long")
+
+
 def main() -> None:
     """Print every figure of one run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--attempts", type=int, default=1_000_000, help="size of the big tree; 0 leaves it out")
+    parser.add_argument("--sdk", action="store_true", help="also time the public SDK (needs the package index)")
     arguments = parser.parse_args()
     print(f"loop of 10^6 float additions: {min(timeit.repeat(loop, number=1, repeat=5)):.4f} s (budgets: 0.1 s)")
     trees = synthetic.committed("history")
     episodes(trees)
+    where_the_time_goes(trees)
     beta_map(trees + synthetic.committed("heldout"))
+    if arguments.sdk:
+        beside_the_sdk(trees)
     if arguments.attempts:
         big(arguments.attempts)
 

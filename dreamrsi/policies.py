@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import inspect
 import math
+import operator
 import random
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from dreamrsi.errors import UserError
 from dreamrsi.tree import OPEN, Branch, Prefix
+
+_last = operator.attrgetter("last")
+_best = operator.attrgetter("best")
+_attempts = operator.attrgetter("attempts")
+_REPAIRABLE = ("invalid", "error", "timeout")
 
 
 class Policy(Protocol):
@@ -186,8 +192,8 @@ class Portfolio(_Builtin):
     def choose(self, prefix: Prefix) -> list[int]:
         """Fill the places in the order recovery, exploitation, exploration."""
         self._live = live = [branch for branch in self._look(prefix) if branch.stalled < 3]
-        broken = [b for b in live if b.status in ("invalid", "error", "timeout")]
-        sound = [b for b in live if b.status not in ("invalid", "error", "timeout")]
+        broken = [b for b in live if b.status in _REPAIRABLE]
+        sound = [b for b in live if b not in broken] if broken else live[:]
         batch = [b.number for b in sorted((b for b in broken if b.failures == 1), key=_best, reverse=True)[:1]]
         sound.sort(key=_best, reverse=True)
         half = (self._width + 1) // 2
@@ -197,7 +203,7 @@ class Portfolio(_Builtin):
             opens = min(room, max(0, self._width - len(live)))
             batch += [OPEN] * opens
             room -= opens
-        rest = sorted(sound[half:], key=lambda b: b.attempts)
+        rest = sorted(sound[half:], key=_attempts)
         return batch + [b.number for b in rest[:room]]
 
 
@@ -221,14 +227,6 @@ class Random(_Builtin):
         if not options or (prefix.round and self._random.random() < 0.1):
             return []
         return self._random.sample(options, min(len(options), self._random.randint(1, self._width)))
-
-
-def _last(branch: Branch) -> float:
-    return branch.last
-
-
-def _best(branch: Branch) -> float:
-    return branch.best
 
 
 def _snake(name: str) -> str:

@@ -16,8 +16,6 @@ from dreamrsi.tree import OPEN, Branch, Prefix, Tree
 
 T = TypeVar("T")
 
-_PLAIN = {int}  # the types of the picks of an ordinary batch
-
 
 @dataclass(frozen=True, slots=True)
 class Episode:
@@ -152,8 +150,10 @@ def check_batch(policy: str, prefix: Prefix, batch: Sequence[int]) -> tuple[int,
     branches = prefix._opened
     opened = len(branches)
     steps = prefix._world.header.steps
-    if set(map(type, picks)) != _PLAIN:
-        picks = tuple(_plain(policy, round_, place, pick) for place, pick in enumerate(picks))
+    for pick in picks:
+        if type(pick) is not int:
+            picks = tuple(_plain(policy, round_, place, pick) for place, pick in enumerate(picks))
+            break
     for place, pick in enumerate(picks):
         if pick == OPEN:
             continue
