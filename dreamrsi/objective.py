@@ -90,7 +90,7 @@ def floor(tree: Tree) -> float | None:
     """The root's score, or the lowest recorded one where the root has none; None if nothing was scored."""
     if tree.root is not None:
         return tree.root
-    return min((attempt.score for attempt in tree if attempt.score is not None), default=None)
+    return min((score for chain in tree.world.chains for score in chain.scores if score > -math.inf), default=None)
 
 
 def history(trees: Iterable[Tree]) -> list[Tree]:

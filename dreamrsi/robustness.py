@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import joblib
 import numpy as np
 import pandas as pd
 
@@ -16,11 +15,13 @@ from dreamrsi import policies as builtin
 from dreamrsi.errors import UserError
 from dreamrsi.objective import Outcome, outcome, value
 from dreamrsi.replay import Episode, replay_all
+from dreamrsi.sweep import spread
 from dreamrsi.tree import Tree
 
 NOISES = (0.0, 0.01, 0.02, 0.05, 0.1)
 MIXES: tuple[Literal["article", "free"], ...] = ("article", "free")
 FIRST_SEED = 10_000
+CORPORA_A_CHUNK = 10  # about 0.1 s of work
 NARROW_REFINE = "parallel_refine:width=4,bootstrap=4"
 NARROW_STOP = "early_stop:width=4,bootstrap=4"
 POLICIES = (*builtin.ARTICLE, NARROW_REFINE, NARROW_STOP)
@@ -120,8 +121,11 @@ def survey(
     *,
     first_seed: int = FIRST_SEED,
     n_jobs: int = -1,
+    scheduler: str | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Score fresh corpora, the same seeds at every noise and mix.
+
+    ``n_jobs`` and ``scheduler`` say where, as for :func:`dreamrsi.sweep.sweep`; the result does not depend on it.
 
     Returns
     -------
@@ -136,8 +140,9 @@ def survey(
     if corpora < 1:
         raise UserError(f"corpora is {corpora}; a share needs at least one corpus")
     seeds = np.arange(first_seed, first_seed + corpora)
-    chunks = [(mix, noise, part.tolist()) for mix in mixes for noise in noises for part in np.array_split(seeds, 4)]
-    parts = joblib.Parallel(n_jobs=n_jobs)(joblib.delayed(_chunk)(*chunk) for chunk in chunks)
+    slices = np.array_split(seeds, math.ceil(corpora / CORPORA_A_CHUNK))
+    chunks = [(mix, noise, part.tolist()) for mix in mixes for noise in noises for part in slices]
+    parts = spread(_chunk, chunks, n_jobs=n_jobs, scheduler=scheduler)
     holds = pd.DataFrame([row for part in parts for row in part[0]])
     found = pd.DataFrame([row for part in parts for row in part[1]])
     return _shares(holds), _means(found)
