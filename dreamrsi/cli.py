@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import dreamrsi as d
+from dreamrsi import cli_sweep
 from dreamrsi.errors import UserError
 
 if TYPE_CHECKING:
@@ -150,6 +151,9 @@ def score(
     typer.echo(_print(table, output))
     for note in _notes(loaded, table, b1, b2):
         typer.echo(note, err=output != "table")
+
+
+app.command(short_help="Replay policies at many settings, here or on a Dask cluster.")(cli_sweep.sweep)
 
 
 @app.command(short_help="List the built-in policies and their parameters.")
