@@ -66,12 +66,20 @@ def study(
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The export folder; runs/PROFILE if not given.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Run the notebooks even if nothing changed.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Run the notebooks in order and export their figures and tables to runs/PROFILE."""
+    """Run the notebooks that changed, in order, and export their figures and tables to runs/PROFILE."""
+    from dreamrsi.console import Console
     from dreamrsi.study import run_study
 
     given = dict(_setting(text) for text in parameters or ())
-    result = run_study(profile, out=out and out.absolute(), only=only or (), parameters=given, echo=typer.echo)
+    console = Console() if as_json else Console.of_stdout()
+    result = run_study(
+        profile, out=out and out.absolute(), only=only or (), parameters=given, force=force, console=console
+    )
+    if as_json:
+        typer.echo(json.dumps(result.as_dict(), indent=1))
     raise typer.Exit(result.exit_code)
 
 

@@ -9,13 +9,22 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 GRACE = 2.0  # seconds between asking a group of processes to end and ending it
 
 
-def run_notebook(source: Path, copy: Path, *, parameters: dict[str, Any], deadline: float, log: Path) -> str | None:
+def run_notebook(
+    source: Path,
+    copy: Path,
+    *,
+    parameters: dict[str, Any],
+    deadline: float,
+    log: Path,
+    tick: Callable[[float], object] = lambda seconds: None,
+) -> str | None:
     """Run ``source`` and save the executed notebook as ``copy``; return None, or why it failed in one line.
 
     The kernel is this interpreter, its folder that of ``source``, as in JupyterLab.
@@ -28,6 +37,8 @@ def run_notebook(source: Path, copy: Path, *, parameters: dict[str, Any], deadli
         Seconds for the whole notebook, the start of the kernel included.
     log
         Where the standard output of the processes goes; it stays if the notebook fails.
+    tick
+        Called every second with the seconds so far.
     """
     copy.unlink(missing_ok=True)  # a copy of an earlier run must not pass for this one's
     with tempfile.TemporaryDirectory(prefix="dreamrsi-", ignore_cleanup_errors=True) as name:
@@ -44,10 +55,7 @@ def run_notebook(source: Path, copy: Path, *, parameters: dict[str, Any], deadli
                 start_new_session=True,
             )
             try:
-                child.wait(deadline)
-                late = False
-            except subprocess.TimeoutExpired:
-                late = True
+                late = not _wait(child, deadline, tick)
             finally:
                 _end(child, folder)
         reason = f"ran past its deadline of {deadline:g} s, in {_place(folder)}" if late else None
@@ -55,6 +63,19 @@ def run_notebook(source: Path, copy: Path, *, parameters: dict[str, Any], deadli
         if reason is None or log.stat().st_size == 0:
             log.unlink()  # what Jupyter says on the way of a run that went well would only alarm
         return reason
+
+
+def _wait(child: subprocess.Popen[bytes], deadline: float, tick: Callable[[float], object]) -> bool:
+    """Wait for the child's end; return whether it came before the deadline."""
+    start = time.monotonic()
+    while (seconds := time.monotonic() - start) < deadline:
+        tick(seconds)
+        try:
+            child.wait(min(1.0, deadline - seconds))
+            return True
+        except subprocess.TimeoutExpired:
+            continue
+    return False
 
 
 def _environment(folder: Path) -> dict[str, str]:

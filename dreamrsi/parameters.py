@@ -47,15 +47,27 @@ def declared(notebook: Path) -> dict[str, Declared]:
         a value derived there would keep its default when the parameter it derives from is changed.
     """
     where = notebook.name
-    cells = [cell for cell in _code_cells(notebook) if TAG in cell.get("metadata", {}).get("tags", [])]
-    if len(cells) != 1:
-        raise UserError(f"{where}: {len(cells)} code cells are tagged {TAG!r}; a notebook of the study needs one")
-    source = "".join(cells[0]["source"])
+    code = [cell for cell in cells(notebook) if cell["cell_type"] == "code"]
+    tagged = [cell for cell in code if TAG in cell.get("metadata", {}).get("tags", [])]
+    if len(tagged) != 1:
+        raise UserError(f"{where}: {len(tagged)} code cells are tagged {TAG!r}; a notebook of the study needs one")
+    source = "".join(tagged[0]["source"])
     try:
         statements = ast.parse(source).body
     except SyntaxError as error:
         raise UserError(f"{where}: the parameters cell is no Python: {error.msg}, line {error.lineno}") from None
     return dict(_declaration(statement, where) for statement in statements)
+
+
+def cells(notebook: Path) -> list[dict[str, Any]]:
+    """Return the cells of a notebook as its file has them; UserError if the file cannot be read or is no notebook."""
+    try:
+        found = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+        return [cell for cell in found if cell["cell_type"] and "source" in cell]
+    except OSError as error:
+        raise UserError(f"cannot read the notebook {notebook}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{notebook} is not a notebook (nbformat 4)") from None
 
 
 def checked(notebook: str, known: Mapping[str, Declared], given: Mapping[str, object]) -> dict[str, Any]:
@@ -75,16 +87,6 @@ def checked(notebook: str, known: Mapping[str, Declared], given: Mapping[str, ob
             raise UserError(f"notebook {notebook} has no parameter {name!r}; {nearest(name, known)}")
         values[name] = _typed(_plain(value, f"notebook {notebook}, parameter {name}"), known[name], notebook, name)
     return values
-
-
-def _code_cells(notebook: Path) -> list[dict[str, Any]]:
-    try:
-        cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-        return [cell for cell in cells if cell["cell_type"] == "code"]
-    except OSError as error:
-        raise UserError(f"cannot read the notebook {notebook}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError):
-        raise UserError(f"{notebook} is not a notebook (nbformat 4)") from None
 
 
 def _declaration(statement: ast.stmt, where: str) -> tuple[str, Declared]:

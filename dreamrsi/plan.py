@@ -6,6 +6,7 @@
 
     [03_width_and_coverage]
     needs = ["01_synthetic_trees"]              # if one of these fails, this one is skipped
+    inputs = ["synthetic/history", "examples/run.jsonl"]  # what it reads: a change there runs it again
     outputs = ["figures/width_hits", "tables/width_hits", "trees/live.jsonl"]
     deadline = { quick = 120, full = 3600 }     # seconds for the whole notebook, or one number for every profile
 
@@ -25,13 +26,16 @@ from dreamrsi.errors import UserError
 from dreamrsi.files import KINDS, PLAN
 from dreamrsi.parameters import Declared, checked, declared, nearest
 
+KEYS = ("needs", "inputs", "outputs", "deadline")
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One notebook of a study in one profile; everything in it is checked.
 
     ``outputs`` are files relative to the export folder. ``parameters`` leaves out ``out``, the export folder, which
-    the study adds when ``takes_out``: it differs between machines and is no part of what was computed.
+    the study adds when ``takes_out``: it differs between machines and is no part of what was computed. ``effective``
+    adds the notebook's defaults to them. ``inputs`` are files and folders relative to the checkout.
     """
 
     name: str
@@ -40,7 +44,22 @@ class Step:
     outputs: tuple[str, ...]
     deadline: float
     parameters: dict[str, Any]
+    effective: dict[str, Any]
     takes_out: bool
+    inputs: tuple[str, ...] = ()
+
+    def input_files(self, root: Path) -> list[str]:
+        """Return the files of the inputs relative to the checkout, hidden ones left out; UserError if one lacks."""
+        found: set[str] = set()
+        for given in self.inputs:
+            place = root / given
+            files = [place] if place.is_file() else [path for path in place.rglob("*") if path.is_file()]
+            names = {path.relative_to(root).as_posix() for path in files}
+            seen = {name for name in names if not any(part.startswith(".") for part in Path(name).parts)}
+            if not seen:
+                raise UserError(f"{PLAN}, [{self.name}]: its input {given!r} is not there, or holds no file")
+            found |= seen
+        return sorted(found)
 
 
 def load_plan(
@@ -71,13 +90,22 @@ def load_plan(
     extra = _by_notebook(overrides or {}, known)
     earlier: list[str] = []
     steps = []
+    owners: dict[str, str] = {}
     for name, entry in plan.items():
         _check_entry(name, entry, profiles, earlier)
         earlier.append(name)
+        for output in _strings(entry.get("outputs", []), f"{PLAN}, [{name}]: outputs"):
+            if owners.setdefault(output, name) != name:  # each would undo the other's in every run
+                raise UserError(f"{PLAN}: {owners[output]} and {name} both declare the output {output!r}")
         if name in names:
             given = {**entry.get(profile, {}), **extra[name]}
             steps.append(_step(root, name, entry, profile, known[name], given))
     return steps
+
+
+def notebook_names(root: Path) -> list[str]:
+    """Return the names of all notebooks of the plan."""
+    return [name for name in _read(root / PLAN) if name != "profiles"]
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -119,10 +147,8 @@ def _check_entry(name: str, entry: object, profiles: Sequence[str], earlier: Seq
     if not isinstance(entry, dict):
         raise UserError(f"{where} must be a table")
     for key, value in entry.items():
-        if key not in ("needs", "outputs", "deadline", *profiles):
-            raise UserError(
-                f"{where}: unknown key {key!r}; {nearest(key, ['needs', 'outputs', 'deadline', *profiles])}"
-            )
+        if key not in (*KEYS, *profiles):
+            raise UserError(f"{where}: unknown key {key!r}; {nearest(key, [*KEYS, *profiles])}")
         if key in profiles and not isinstance(value, dict):
             raise UserError(f"{where}: {key} must be a table of parameters")
     for needed in _strings(entry.get("needs", []), f"{where}: needs"):
@@ -144,15 +170,26 @@ def _step(
         raise UserError(f"notebook {name}: the parameter out is set by the study; give the folder to the study itself")
     if outputs and "out" not in known:
         raise UserError(f"notebook {name} declares outputs but has no parameter out = None to say where they go")
-    return Step(
+    values = checked(name, known, given)
+    step = Step(
         name=name,
         source=(root / PLAN).with_name(f"{name}.ipynb"),
         needs=tuple(entry.get("needs", [])),
         outputs=tuple(file for output in outputs for file in _files(output, where)),
         deadline=float(deadline),
-        parameters=checked(name, known, given),
+        parameters=values,
+        effective={key: values.get(key, known[key].default) for key in known if key != "out"},
         takes_out="out" in known,
+        inputs=tuple(_inside(path, where) for path in _strings(entry.get("inputs", []), f"{where}: inputs")),
     )
+    step.input_files(root)  # what lacks is said before a kernel starts
+    return step
+
+
+def _inside(path: str, where: str) -> str:
+    if Path(path).is_absolute() or ".." in Path(path).parts:
+        raise UserError(f"{where}: input {path!r} must be a path relative to the checkout and in it")
+    return path
 
 
 def _files(output: str, where: str) -> list[str]:

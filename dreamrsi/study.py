@@ -1,58 +1,94 @@
-"""The study: run the notebooks of a profile in order, check what they made, and say what was found."""
+"""The study: run the notebooks of a profile that have to run, check what they made, and say what was found."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from dreamrsi import __version__, receipts
+from dreamrsi.console import Console, duration
 from dreamrsi.errors import UserError
 from dreamrsi.exports import note_path
-from dreamrsi.files import KINDS, atomic_write, locked, repository_root
+from dreamrsi.files import KINDS, atomic_write, locked, repository_root, sha256
 from dreamrsi.notebook_runner import run_notebook
-from dreamrsi.plan import Step, load_plan
-from dreamrsi.provenance import MANIFEST, entry, read_manifest, write_manifest, write_provenance
+from dreamrsi.plan import Step, load_plan, notebook_names
+from dreamrsi.provenance import MANIFEST, PROVENANCE, described, facts_of_run, read_manifest, write_down
+from dreamrsi.receipts import Key, Receipt
 
-Status = Literal["ok", "failed", "skipped"]
-Echo = Callable[[str], object]
+Status = Literal["ok", "cached", "failed", "skipped"]
 PUBLISHED = "full"  # the profile whose export is committed
 
 
 @dataclass(frozen=True, slots=True)
 class NotebookResult:
-    """How one notebook went: wall seconds, the reason if it failed or was skipped, its sentences of what it found."""
+    """How one notebook went.
+
+    ``why`` says why it ran, ``reason`` why it failed or was skipped; ``seconds`` are of this study, 0 if it did not
+    run; ``findings`` are its sentences of what it found, of an earlier run where it is cached.
+    """
 
     name: str
     status: Status
     seconds: float
     reason: str = ""
     findings: tuple[str, ...] = ()
+    why: str = ""
+
+    @property
+    def stands(self) -> bool:
+        """Whether its results are there."""
+        return self.status in ("ok", "cached")
 
 
 @dataclass(slots=True)
 class StudyResult:
-    """How a study went. ``out`` is the export folder, with figures/, tables/, notebooks/ and the manifest."""
+    """How a study went. ``out`` is the export folder, with figures/, tables/, notebooks/ and the manifest.
+
+    ``same`` and ``differ`` compare the bytes of a whole study with the export committed in ``figures/``; ``published``
+    counts the files that were copied there.
+    """
 
     profile: str
     out: Path
     notebooks: list[NotebookResult] = field(default_factory=list)
+    seconds: float = 0.0
+    published: int = 0
+    same: list[str] = field(default_factory=list)
+    differ: list[str] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
-        """0 if every notebook ran and made what it declared, else 1."""
-        return 0 if all(notebook.status == "ok" for notebook in self.notebooks) else 1
+        """0 if the results of every notebook are there, else 1."""
+        return 0 if all(notebook.stands for notebook in self.notebooks) else 1
 
-    @property
-    def summary(self) -> str:
-        """One line a notebook, then what they found."""
-        wide = max((len(notebook.name) for notebook in self.notebooks), default=0)
-        lines = [_line(notebook, wide) for notebook in self.notebooks]
-        found = [f"  {notebook.name[:2]}  {text}" for notebook in self.notebooks for text in notebook.findings]
-        return "\n".join(lines + (["", "Found:", *found] if found else []))
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as JSON has it."""
+        notebooks = [
+            {
+                "name": notebook.name,
+                "status": notebook.status,
+                "why": notebook.why,
+                "reason": notebook.reason,
+                "seconds": round(notebook.seconds, 2),
+                "findings": list(notebook.findings),
+            }
+            for notebook in self.notebooks
+        ]
+        return {
+            "profile": self.profile,
+            "out": str(self.out),
+            "exit_code": self.exit_code,
+            "seconds": round(self.seconds, 2),
+            "notebooks": notebooks,
+            "published": self.published,
+            "same_as_committed": self.same,
+            "differ_from_committed": self.differ,
+        }
 
 
 def run_study(
@@ -62,13 +98,17 @@ def run_study(
     out: Path | None = None,
     only: Sequence[str] = (),
     parameters: Mapping[str, object] | None = None,
-    echo: Echo = lambda line: None,
+    force: bool = False,
+    console: Console | None = None,
 ) -> StudyResult:
     """Run the notebooks of a profile with papermill, in order, each in a process of its own.
 
-    A notebook that fails is reported and the others go on, but for those that need it. What is made lies in ``out``:
-    figures, tables, executed notebooks, ``manifest.json`` (the same in every run), ``provenance.json`` (times and
-    machine). A full study that went well is published to ``figures/`` of the checkout.
+    A notebook is not run again while its cells, its parameters, its declared inputs, what the notebooks that it needs
+    made, the package and the versions below it are those of its last run, and its files are as that run left them.
+    One that fails is reported and the others go on, but for those that need it. An interrupted study, started again,
+    goes on where it was. What is made lies in ``out``: figures, tables, executed notebooks, ``manifest.json`` (the
+    same in every run), ``provenance.json`` (times and machine). A full study that went well is published to
+    ``figures/`` of the checkout.
 
     Parameters
     ----------
@@ -79,54 +119,194 @@ def run_study(
     out
         The export folder, relative to ``root``; ``runs/PROFILE`` if None.
     only
-        Names or leading numbers of the notebooks to run; all if empty.
+        Names or leading numbers of the notebooks to consider; all if empty.
     parameters
         Values over the profile's, by ``NOTEBOOK.NAME`` or ``NAME``.
-    echo
-        Called with each line of progress and, at the end, with the summary.
+    force
+        Run them even if nothing changed.
+    console
+        Told of the progress and, at the end, of what was found; nobody is told if None.
 
     Raises
     ------
     UserError
-        Before any kernel starts: no notebooks, unknown profile, notebook or parameter, a value of a wrong type, a
-        folder that cannot be written or where another study runs.
+        Before any kernel starts: no notebooks, unknown profile, notebook or parameter, a value of a wrong type, an
+        input that is not there, a folder that cannot be written or where another study runs.
     """
+    start = time.perf_counter()
+    console = console or Console()
     root = root or repository_root()
     if root is None:
         raise UserError("there are no notebooks here: the study runs in a checkout of the repository, not from a wheel")
     root = root.resolve()
     steps = load_plan(root, profile, only=only, overrides=parameters)
-    folder = root / (out or Path("runs") / profile)
-    result = StudyResult(profile, folder)
-    with locked(folder, "study"):
-        _check_writable(folder)
-        _run_all(steps, result, root, echo)
-        if profile == PUBLISHED and result.exit_code == 0 and not only and not parameters:
-            echo(f"published {publish(folder, root)} files to figures/")
-    echo("\n" + result.summary)
-    for line in _where(folder, root, only or parameters or profile == PUBLISHED):
-        echo(line)
+    result = StudyResult(profile, root / (out or Path("runs") / profile))
+    with locked(result.out, "study"):
+        _check_writable(result.out)
+        read_manifest(result.out)  # a file of that name that is none of ours is not written over
+        try:
+            _Run(result, root, notebook_names(root), force, console).all(steps)
+        finally:
+            console.clear()
+        if not only and not parameters:
+            if profile == PUBLISHED and result.exit_code == 0:
+                result.published = publish(result.out, root)
+            elif profile != PUBLISHED:
+                _compare(result, root)
+    result.seconds = time.perf_counter() - start
+    _tell(result, console)
     return result
 
 
-def _where(folder: Path, root: Path, part: object) -> list[str]:
-    """Say where the results are and, for a whole study, which differ from those that are committed."""
-    lines = ["", f"Figures, tables and executed notebooks: {_short(folder)}"]
-    made, committed = _hashes(folder), _hashes(root / "figures")
-    if not part and committed and folder != root / "figures":
-        both = sorted(made.keys() & committed.keys())
-        other = [file for file in both if made[file] != committed[file]]
-        differ = f"; these differ: {', '.join(other)}" if other else ""
-        lines.append(
-            f"{len(both) - len(other)} of {len(both)} have the bytes of the committed export in figures/{differ}"
+class _Run:
+    """One study on its way."""
+
+    def __init__(self, result: StudyResult, root: Path, names: Sequence[str], force: bool, console: Console) -> None:
+        self.result = result
+        self.out = result.out
+        self.root = root
+        self.names = names
+        self.force = force
+        self.console = console
+
+    def all(self, steps: Sequence[Step]) -> None:
+        """Run or skip the steps, a line each."""
+        write_down(self.out, self.result.profile, self.names)
+        expected = self._expected(steps)
+        wide = max((len(step.name) for step in steps), default=0)
+        for number, step in enumerate(steps, start=1):
+            label = f"[{number}/{len(steps)}] {step.name:<{wide}}"
+            after = [expected[later.name] for later in steps[number:]]
+            left = None if None in after else sum(seconds or 0.0 for seconds in after)
+            notebook = self._step(step, label, expected[step.name], left)
+            self.result.notebooks.append(notebook)
+            self.console.line(f"{label}  {_line(notebook, self.console)}" + (f"; {_left(left)}" if left else ""))
+
+    def _expected(self, steps: Sequence[Step]) -> dict[str, float | None]:
+        """Return the seconds that each step will take as far as earlier runs tell; 0 where it need not run."""
+        expected: dict[str, float | None] = {}
+        for step in steps:
+            receipt = receipts.read(self.out, step.name)
+            stands = self._why(step, receipt)[0] is None and all(expected.get(need) == 0 for need in step.needs)
+            expected[step.name] = 0.0 if stands else _seconds(receipt)
+        return expected
+
+    def _why(self, step: Step, receipt: Receipt | None) -> tuple[str | None, Key]:
+        key = receipts.current_key(step, self.root, self.out)
+        return receipts.why(step, key, receipt, self.out, force=self.force), key
+
+    def _step(self, step: Step, label: str, expected: float | None, left: float | None) -> NotebookResult:
+        broken = [done.name for done in self.result.notebooks if not done.stands and done.name in step.needs]
+        if broken:
+            return NotebookResult(step.name, "skipped", 0.0, f"it needs {', '.join(broken)}")
+        receipt = receipts.read(self.out, step.name)
+        why, key = self._why(step, receipt)
+        if why is None and receipt is not None:
+            return NotebookResult(step.name, "cached", 0.0, findings=tuple(receipt.findings))
+
+        def tick(seconds: float) -> None:
+            of = f" of about {duration(expected)}" if expected else f", at most {duration(step.deadline)}"
+            rest = "" if left is None or not expected else f"; {_left(left + max(0.0, expected - seconds))}"
+            self.console.running(f"{label}  running {duration(seconds)}{of}{rest}; runs: {why}")
+
+        before = _seconds(receipt)
+        self._keep(step.name, Receipt("running", before))  # before its files change, so that no kill can hide it
+        start = time.perf_counter()
+        made = self._execute(step, key, tick)
+        seconds = time.perf_counter() - start
+        if isinstance(made, str):
+            self._keep(step.name, Receipt("failed", before))
+            return NotebookResult(step.name, "failed", seconds, made, why=why or "")
+        self._keep(step.name, made)
+        return NotebookResult(step.name, "ok", seconds, findings=tuple(made.findings), why=why or "")
+
+    def _keep(self, name: str, receipt: Receipt) -> None:
+        receipts.write(self.out, name, receipt)
+        write_down(self.out, self.result.profile, self.names)
+
+    def _execute(self, step: Step, key: Key, tick: Callable[[float], object]) -> Receipt | str:
+        """Run one notebook and check what it was to make; return its receipt, or why it failed."""
+        out, copy = self.out, self.out / "notebooks" / f"{step.name}.ipynb"
+        note_path(out, step.name).unlink(missing_ok=True)  # an earlier run's findings must not pass for this one's
+        before = {file: _stamp(out / file) for file in step.outputs}
+        parameters = {**step.parameters, **({"out": str(out)} if step.takes_out else {})}
+        facts = facts_of_run(self.root)
+        start = time.perf_counter()
+        reason = run_notebook(
+            step.source, copy, parameters=parameters, deadline=step.deadline, log=copy.with_suffix(".log"), tick=tick
         )
-    return lines
+        seconds = time.perf_counter() - start
+        if reason is not None and copy.exists():
+            reason += f"; executed copy: {_short(copy)}"
+        reason = reason or _missing(out, before)
+        if reason is not None:
+            return reason
+        note = _note(out, step.name)
+        exports = described(out, {*step.outputs, *note["files"]})
+        taken = self._taken(step.name, set(exports))
+        if taken is not None:
+            return taken
+        beside = [path for path in (copy, note_path(out, step.name)) if path.is_file()]
+        files = {path.relative_to(out).as_posix(): sha256(path) for path in beside}
+        return Receipt(
+            "ok",
+            seconds=seconds,
+            key=key,
+            files={**{file: facts["sha256"] for file, facts in exports.items()}, **files},
+            exports=exports,
+            findings=note["findings"],
+            version=__version__,
+            facts={**facts, "seconds": round(seconds, 2)},
+        )
+
+    def _taken(self, name: str, files: set[str]) -> str | None:
+        """Return the reason if the notebook wrote what another one made: each would undo the other's."""
+        for other in self.names:
+            receipt = receipts.read(self.out, other) if other != name else None
+            both = sorted(files & set(receipt.exports)) if receipt else []
+            if both:
+                return f"it wrote {', '.join(both)}, which {other} made; an export needs a name of its own"
+        return None
+
+
+def _compare(result: StudyResult, root: Path) -> None:
+    """Find out which files of a whole study have the bytes of those that are committed."""
+    made, committed = _hashes(result.out), _hashes(root / "figures")
+    if result.out != root / "figures":
+        both = sorted(made.keys() & committed.keys())
+        result.same = [file for file in both if made[file] == committed[file]]
+        result.differ = [file for file in both if made[file] != committed[file]]
 
 
 def _hashes(folder: Path) -> dict[str, str]:
     """Return the hashes that the manifest in a folder lists, of figures and tables."""
     files = {file: facts for made in read_manifest(folder).values() for file, facts in made["files"].items()}
     return {file: files[file]["sha256"] for file in _exported(folder)}
+
+
+def _tell(result: StudyResult, console: Console) -> None:
+    """Say what was found, how the study went, and where the results are."""
+    found = [(notebook.name[:2], text) for notebook in result.notebooks for text in notebook.findings]
+    if found:
+        console.line()
+        console.line("Found:")
+    for number, text in found:
+        console.sentence(f"  {number}  ", text)
+    count = Counter(notebook.status for notebook in result.notebooks)
+    words = [("ran", count["ok"]), *((status, count[status]) for status in ("cached", "failed", "skipped"))]
+    failed = ", ".join(notebook.name for notebook in result.notebooks if notebook.status == "failed")
+    console.line()
+    console.line(
+        f"{duration(result.seconds)}: {', '.join(f'{number} {word}' for word, number in words if number) or 'nothing'}"
+        + (f" ({failed})" if failed else "")
+    )
+    console.line(f"Figures, tables and executed notebooks: {_short(result.out)}")
+    if result.published:
+        console.line(f"Published {result.published} files to figures/")
+    if result.same or result.differ:
+        differ = f"; these differ: {', '.join(result.differ)}" if result.differ else ""
+        total = len(result.same) + len(result.differ)
+        console.line(f"{len(result.same)} of {total} have the bytes of the committed export in figures/{differ}")
 
 
 def publish(out: Path, root: Path) -> int:
@@ -142,59 +322,9 @@ def publish(out: Path, root: Path) -> int:
         (target / Path(file).name).unlink(missing_ok=True)
     for file in sorted(new):
         atomic_write(target / Path(file).name, (out / file).read_bytes())
-    atomic_write(target / MANIFEST, (out / MANIFEST).read_bytes())
+    for file in (MANIFEST, PROVENANCE):
+        atomic_write(target / file, (out / file).read_bytes())
     return len(new)
-
-
-def _run_all(steps: Sequence[Step], result: StudyResult, root: Path, echo: Echo) -> None:
-    """Run the steps; the manifest is written even when Ctrl-C ends the study, of what is done by then."""
-    started = datetime.now(UTC).isoformat(timespec="seconds")
-    made: dict[str, dict[str, Any]] = {}
-    begun: list[str] = []
-    try:
-        for number, step in enumerate(steps, start=1):
-            begun.append(step.name)
-            result.notebooks.append(_run_step(step, result, made, f"[{number}/{len(steps)}]", echo))
-    finally:
-        write_manifest(result.out, result.profile, made, begun)
-        seconds = {notebook.name: round(notebook.seconds, 2) for notebook in result.notebooks}
-        facts = {"profile": result.profile, "started": started, "seconds": seconds}
-        write_provenance(result.out, root, facts)
-
-
-def _run_step(
-    step: Step, result: StudyResult, made: dict[str, dict[str, Any]], counter: str, echo: Echo
-) -> NotebookResult:
-    """Run or skip one notebook, and say so."""
-    broken = [done.name for done in result.notebooks if done.status != "ok" and done.name in step.needs]
-    if broken:
-        notebook = NotebookResult(step.name, "skipped", 0.0, f"it needs {', '.join(broken)}")
-    else:
-        echo(f"{counter} {step.name}  running, at most {step.deadline:g} s")
-        notebook = _execute(step, result.out, made)
-    echo(f"{counter} {_line(notebook)}")
-    return notebook
-
-
-def _execute(step: Step, out: Path, made: dict[str, dict[str, Any]]) -> NotebookResult:
-    """Run one notebook, check what it was to make, and enter it in ``made``."""
-    copy = out / "notebooks" / f"{step.name}.ipynb"
-    note_path(out, step.name).unlink(missing_ok=True)  # an earlier run's findings must not pass for this one's
-    before = {file: _stamp(out / file) for file in step.outputs}
-    parameters = {**step.parameters, **({"out": str(out)} if step.takes_out else {})}
-    start = time.perf_counter()
-    reason = run_notebook(
-        step.source, copy, parameters=parameters, deadline=step.deadline, log=copy.with_suffix(".log")
-    )
-    seconds = time.perf_counter() - start
-    if reason is not None and copy.exists():
-        reason += f"; executed copy: {_short(copy)}"
-    reason = reason or _missing(out, before)
-    if reason is not None:
-        return NotebookResult(step.name, "failed", seconds, reason)
-    note = _note(out, step.name)
-    made[step.name] = entry(out, {*step.outputs, *note["files"]}, step.parameters)
-    return NotebookResult(step.name, "ok", seconds, findings=tuple(note["findings"]))
 
 
 def _note(out: Path, name: str) -> dict[str, list[str]]:
@@ -224,9 +354,23 @@ def _exported(folder: Path) -> set[str]:
     return {file for file in files if Path(file).suffix[1:] in KINDS.get(Path(file).parts[0], ())}
 
 
-def _line(notebook: NotebookResult, wide: int = 0) -> str:
-    line = f"{notebook.name:<{wide}}  {notebook.status:<7}  {notebook.seconds:6.1f} s"
-    return f"{line}  {notebook.reason}" if notebook.reason else line
+def _seconds(receipt: Receipt | None) -> float | None:
+    return receipt.seconds if receipt else None
+
+
+def _line(notebook: NotebookResult, console: Console) -> str:
+    """Return how a notebook went, without its name."""
+    status = console.status(notebook.status, 7)
+    if notebook.status == "cached":
+        return f"{status}  unchanged"
+    if notebook.status == "skipped":
+        return f"{status}  {notebook.reason}"
+    ran = f"{status}  {duration(notebook.seconds):>6}"
+    return f"{ran}  runs: {notebook.why}" if not notebook.reason else f"{ran}  {notebook.reason} (runs: {notebook.why})"
+
+
+def _left(seconds: float) -> str:
+    return f"about {duration(seconds)} left"
 
 
 def _short(path: Path) -> str:
