@@ -1,4 +1,4 @@
-"""Many episodes at once: policies x trees x settings, in chunks through one joblib call, here or on a Dask cluster.
+"""Many episodes at once: policies x trees x settings, in chunks, on the processes of a machine or on a Dask cluster.
 
 A row depends on its policy, tree, width and rounds alone. The seed of a random policy is part of its name, so it
 travels with the work: neither the backend, the number of workers nor the chunks can change a result.
@@ -105,6 +105,7 @@ def sweep(
             raise UserError(f"{name} is {value}; it must be at least 1")
     chunks = _chunks(trees, settings, _seconds_an_attempt(trees, settings))
     parts = spread(_episodes, chunks, n_jobs=n_jobs, scheduler=scheduler)
+    _hold("", [])  # one process may have done it all itself
     found = sorted((row for part in parts for row in part), key=lambda row: row.place)
     for failure in dict.fromkeys(row.error for row in found if row.error):
         warnings.warn(f"{failure}; it scores -inf", stacklevel=2)
@@ -160,28 +161,22 @@ def spread(
     """
     work = list(chunks)
     if scheduler is None:
+        shared = _shared(work, lambda data: np.frombuffer(data, np.uint8))
         parallel = joblib.Parallel(n_jobs=n_jobs if len(work) > 1 else 1, batch_size=1)
-        return _call(parallel, function, work, lambda data: np.frombuffer(data, np.uint8))
-    with _cluster(scheduler) as client, joblib.parallel_config(backend="dask", client=client):
-        # All at once, so that workers that join later get their share. Large bytes are the result of a task, which can
-        # be computed again where a worker died with it; what joblib itself scatters is lost then.
-        parallel = joblib.Parallel(batch_size=1, pre_dispatch="all")
-        return _call(parallel, function, work, lambda data: client.submit(bytes, data))
+        return list(parallel(joblib.delayed(function)(*(shared.get(id(v), v) for v in chunk)) for chunk in work))
+    # Dask's own call and not joblib's: as long as a cluster has one thread, joblib computes everything here, and what
+    # it scatters is lost with a worker. The result of a task is computed again from the scheduler's copy.
+    with _cluster(scheduler) as client, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sending large graph")  # the blocks; it is meant, and once
+        shared = _shared(work, lambda data: client.submit(bytes, data))
+        futures = [client.submit(function, *(shared.get(id(v), v) for v in chunk), pure=False) for chunk in work]
+        return list(client.gather(futures))
 
 
-def _call(
-    parallel: joblib.Parallel,
-    function: Callable[..., Any],
-    work: list[Sequence[Any]],
-    share: Callable[[bytes], Any],
-) -> list[Any]:
-    """The joblib call; each large value goes through ``share`` once, however many chunks hold it."""
-    large = {id(value): value for chunk in work for value in chunk if isinstance(value, bytes) and len(value) > LARGE}
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sending large graph")  # of Dask: it is meant, once a block
-        shared = {place: share(value) for place, value in large.items()}
-    done = parallel(joblib.delayed(function)(*(shared.get(id(v), v) for v in chunk)) for chunk in work)
-    return list(done)
+def _shared(work: list[Sequence[Any]], share: Callable[[bytes], Any]) -> dict[int, Any]:
+    """What stands for the large values of all chunks, by their ``id``: one thing each, however many chunks hold it."""
+    large = {id(v): v for chunk in work for v in chunk if isinstance(v, bytes) and len(v) > LARGE}
+    return {place: share(value) for place, value in large.items()}
 
 
 @contextmanager
@@ -280,17 +275,22 @@ class Row(NamedTuple):
 _held: tuple[str, dict[int, Walked]] = ("", {})  # the block that this worker unpacked last
 
 
+def _hold(key: str, parts: Iterable[Sequence[Any]]) -> dict[int, Walked]:
+    global _held
+    trees = {place: Walked(*part) for place, *part in parts}
+    _held = (key, trees)
+    return trees
+
+
 def _episodes(key: str, data: Any, settings: Sequence[tuple[int, Setting]]) -> list[Row]:
     """One chunk: the trees of a block under some settings."""
-    global _held
-    held = _held  # a worker with several threads may replace it at any time
-    if held[0] != key:
-        held = _held = (key, {place: Walked(*parts) for place, *parts in pickle.loads(data)})
-    places, trees = list(held[1]), list(held[1].values())
+    last, trees = _held  # in one step: a worker with several threads may replace it at any time
+    if last != key:
+        trees = _hold(key, pickle.loads(data))
     return [
         Row((number, place), *judged)
         for number, setting in settings
-        for place, judged in zip(places, _run(setting, trees), strict=True)
+        for place, judged in zip(trees, _run(setting, list(trees.values())), strict=True)
     ]
 
 
