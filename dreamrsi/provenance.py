@@ -1,4 +1,8 @@
-"""What was made, and on what: the manifest is the same on every run, the facts of the machine stand beside it."""
+"""What was made, and on what: the manifest is the same on every run, the facts of the machine stand beside it.
+
+Both lie beside the exports, an entry a notebook, and an entry stays as long as that notebook's results do. :func:`of`
+finds the entries of one file.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +129,8 @@ def facts_of_run(root: Path) -> dict[str, Any]:
     commit = _git(root, "rev-parse", "HEAD")
     return {
         "commit": commit,
-        "dirty": None if commit is None else _git(root, "status", "--porcelain") != "",
+        # what a full study publishes is no part of what makes it
+        "dirty": None if commit is None else _git(root, "status", "--porcelain", "--", ".", ":(exclude)figures") != "",
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": environment(),
     }

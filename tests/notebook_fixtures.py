@@ -65,8 +65,11 @@ def fake_study(root: Path, monkeypatch: pytest.MonkeyPatch) -> FakeStudy:
     write_plan(root, '[01_a]\noutputs = ["tables/a"]\nquick = { n = 2 }\n[02_b]\nneeds = ["01_a"]\n[03_c]\n')
     fake = FakeStudy(root, {"01_a": table_a}, [])
 
-    def run(source: Path, copy: Path, *, parameters: dict[str, Any], **_: object) -> str | None:
+    def run(
+        source: Path, copy: Path, *, parameters: dict[str, Any], tick: Callable[[float], None], **_: object
+    ) -> str | None:
         fake.ran.append(source.stem)
+        tick(0.0)
         copy.write_text("{}")
         made = fake.behaviour.get(source.stem, lambda out: None)(Path(parameters["out"]))
         return made if isinstance(made, str) else None

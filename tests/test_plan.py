@@ -66,6 +66,7 @@ def test_wrong_options(tmp_path, options, message):
         ("quick = 30, ", "", "deadline of profile quick is None"),
         ("trials = 3", "trails = 3", "did you mean 'trials'"),
         ("figures/one", "/figures/one", "must be a path in a folder of the export"),
+        ("[02_b]\n", '[02_b]\noutputs = ["figures/one"]\n', "01_a and 02_b both declare the output 'figures/one'"),
         ("figures/one", "one", "must be a path in a folder of the export"),
         ("[02_b]", "[02_c]", "cannot read the notebook"),
         ("[02_b]\n", '[02_b]\noutputs = ["figures/x"]\n', "no parameter out = None"),

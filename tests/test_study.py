@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dreamrsi import study
@@ -164,10 +165,14 @@ def test_no_kernel_starts_when_something_is_wrong(fake, monkeypatch):
         ({"only": ["04_d"]}, "no notebook '04_d'"),
         ({"parameters": {"m": 1}}, "has a parameter 'm'"),
         ({"parameters": {"n": "1"}}, "must be int"),
+        ({"parameters": {"n": float("nan")}}, "n is nan, which a notebook file cannot hold"),
         ({"out": root / "notebooks" / "study.toml"}, "cannot write to .*choose another folder"),
     ]:
         with pytest.raises(UserError, match=message):
             run_study(root=root, **options)
+    write_notebook(root / "notebooks" / "03_c.ipynb", parameters="out = None\nn = 1\nm = n * 10")
+    with pytest.raises(UserError, match="03_c.ipynb: m = n \\* 10 is not a literal; derive values in the cell after"):
+        run_study(root=root)
     monkeypatch.setattr(study, "repository_root", lambda: None)
     with pytest.raises(UserError, match="runs in a checkout of the repository"):
         run_study()
@@ -200,10 +205,12 @@ def test_every_way_a_notebook_can_go(tmp_path, monkeypatch):
     """One real study: each notebook goes another way, under kernelspecs and settings that would break it."""
     notebooks = tmp_path / "notebooks"
     pids = tmp_path / "pids"
-    seen = "import os, sys, json\nprint(json.dumps([sys.executable, os.getcwd(), n, os.environ.get('MPLBACKEND')]))"
-    write_notebook(
-        notebooks / "01_ok.ipynb", OPEN_EXPORT, TABLE, seen, parameters="out = None\nn: int = 3", kernelspec=None
+    seen = (
+        "import os, sys, json\ntripled = n * 3  # derived after the parameters: follows them\n"
+        "print(json.dumps([sys.executable, os.getcwd(), n, tripled, pair, os.environ.get('MPLBACKEND')]))"
     )
+    parameters = "out = None\nn: int = 3\npair = [0, 0]"
+    write_notebook(notebooks / "01_ok.ipynb", OPEN_EXPORT, TABLE, seen, parameters=parameters, kernelspec=None)
     write_notebook(notebooks / "02_fails.ipynb", "# why\ny = 2", "raise KeyError('one\\ntwo')", "y = 3")
     write_notebook(notebooks / "03_needs_it.ipynb", "y = 2")
     other = {"name": "hijacked", "language": "R", "display_name": "R"}
@@ -235,14 +242,15 @@ def test_every_way_a_notebook_can_go(tmp_path, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "no_such_backend")
     monkeypatch.chdir(tmp_path)
 
-    result = run_study(root=tmp_path)
+    result = run_study(root=tmp_path, parameters={"pair": (np.int64(1), np.float32(0.5))})
     ok, fails, needs, dies, hangs, nothing = result.notebooks
 
     assert (ok.status, ok.findings) == ("ok", ("n is 7",)), ok.reason
     executed = json.loads((result.out / "notebooks" / "01_ok.ipynb").read_text())
     (line,) = executed["cells"][-1]["outputs"][0]["text"]
-    interpreter, folder, n, backend = json.loads(line)
-    assert (interpreter, folder, n) == (sys.executable, str(notebooks), 7) and backend != "no_such_backend"
+    interpreter, folder, *values, backend = json.loads(line)
+    assert values == [7, 21, [1, 0.5]]  # a tuple and numpy's numbers arrive as what they are
+    assert (interpreter, folder) == (sys.executable, str(notebooks)) and backend != "no_such_backend"
     assert str(result.out.parent.parent / "notebooks") not in json.dumps(executed["metadata"])
     assert not (result.out / "notebooks" / "01_ok.log").exists()  # a run that goes well has nothing to say
 
