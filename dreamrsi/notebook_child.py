@@ -13,13 +13,16 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import nbformat
-import papermill
-import zmq
-from ipykernel.kernelspec import get_kernel_dict
-from jupyter_client.kernelspec import KernelSpec
-from jupyter_client.manager import AsyncKernelManager
-from nbclient.exceptions import DeadKernelError
+# jsonschema imports this where it is installed, which takes 1.4 s, to check URIs, of which a notebook has none
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+
+import nbformat  # noqa: E402
+import papermill  # noqa: E402
+import zmq  # noqa: E402
+from ipykernel.kernelspec import get_kernel_dict  # noqa: E402
+from jupyter_client.kernelspec import KernelSpec  # noqa: E402
+from jupyter_client.manager import AsyncKernelManager  # noqa: E402
+from nbclient.exceptions import DeadKernelError  # noqa: E402
 
 NUMBER = "dreamrsi_cell"
 CHURN = ("papermill", "execution", NUMBER)  # times, paths and our own marks: gone from the executed copy

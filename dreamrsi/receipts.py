@@ -113,10 +113,11 @@ def changed_files(receipt: Receipt, out: Path) -> list[str]:
 
 
 def package_hash() -> str:
-    """Return the hash of the package's own files, as they lie on the disk now."""
+    """Return the hash of the package's own files, as they lie on the disk now; what is hidden or compiled is left out."""
     folder = Path(__file__).resolve().parent
-    files = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"]
-    return _hash(sorted([path.relative_to(folder).as_posix(), sha256(path)] for path in files))
+    files = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    seen = {name.as_posix(): path for name, path in files.items() if not any(p.startswith(".") for p in name.parts)}
+    return _hash(sorted([name, sha256(path)] for name, path in seen.items()))
 
 
 def versions() -> dict[str, str | None]:

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +57,10 @@ def test_the_published_files_lead_to_their_facts_too(fake, tmp_path):
         provenance.of(figures / "b.md")
     (figures / "provenance.json").unlink()
     assert provenance.of(figures / "a.md")["run"] is None
+
+
+def test_a_file_of_the_committed_export_leads_to_its_notebook():
+    assert provenance.of(Path(__file__).parent.parent / "figures" / "beta_map.pdf")["notebook"] == "04_beta_map"
 
 
 def test_an_entry_stays_as_long_as_its_results(fake, monkeypatch):

@@ -224,6 +224,7 @@ def test_the_hash_of_the_package_follows_its_files(tmp_path, monkeypatch):
     monkeypatch.setattr(receipts, "__file__", str(package / "receipts.py"))
     seen = [receipts.package_hash()]
     (package / "tasks" / "a.pyc").write_text("no matter")
+    (package / "tasks" / ".a.py.swp").write_text("no matter")
     assert receipts.package_hash() == seen[0]
     (package / "tasks" / "a.py").write_text("b")
     seen.append(receipts.package_hash())
