@@ -304,7 +304,8 @@ def _tell(result: StudyResult, console: Console) -> None:
     if result.published:
         console.line(f"Published {result.published} files to figures/")
     if result.same or result.differ:
-        differ = f"; these differ: {', '.join(result.differ)}" if result.differ else ""
+        names = sorted({str(Path(file).with_suffix("")) for file in result.differ})  # not each format of a figure
+        differ = f"; these differ: {', '.join(names)}" if names else ""
         total = len(result.same) + len(result.differ)
         console.line(f"{len(result.same)} of {total} have the bytes of the committed export in figures/{differ}")
 

@@ -77,7 +77,7 @@ def test_a_study_says_which_files_differ_from_the_committed_export(fake):
     committed["notebooks"]["01_a"]["files"]["tables/a.md"]["sha256"] = "0" * 64
     manifest.write_text(json.dumps(committed))
     result = run_study(root=root, console=console)
-    assert lines[-1] == "2 of 3 have the bytes of the committed export in figures/; these differ: tables/a.md"
+    assert lines[-1] == "2 of 3 have the bytes of the committed export in figures/; these differ: tables/a"
     assert result.as_dict()["differ_from_committed"] == ["tables/a.md"]
     run_study(root=root, only=["01"], console=console)
     assert lines[-1].startswith("Figures, tables")  # a part of a study is compared with nothing
