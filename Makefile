@@ -1,9 +1,10 @@
 # What a newcomer types: `make study` (notebooks, figures, tables in runs/quick) and `make test`.
-# Settings, all optional: PY=python3.12, PROFILE=full, ONLY=03 (one notebook of the study).
+# Settings, all optional: PY=python3.12, PROFILE=full, ONLY=03 (one notebook of the study), FORCE=1 (run them all).
 
 PY ?= python3
 PROFILE ?= quick
 ONLY ?=
+FORCE ?=
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -19,7 +20,7 @@ UV_FIND_LINKS ?= $(subst $(space),$(comma),$(strip $(PIP_LINKS)))
 .PHONY: study test lint lab bench lock
 
 study: $(STAMP)
-	$(strip $(BIN)/dreamrsi study --profile $(PROFILE) $(addprefix --only ,$(ONLY)))
+	$(strip $(BIN)/dreamrsi study --profile $(PROFILE) $(addprefix --only ,$(ONLY)) $(if $(FORCE),--force))
 
 test: $(STAMP)
 	$(BIN)/python -m pytest

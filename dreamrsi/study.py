@@ -270,18 +270,20 @@ class _Run:
 
 
 def _compare(result: StudyResult, root: Path) -> None:
-    """Find out which files of a whole study have the bytes of those that are committed."""
-    made, committed = _hashes(result.out), _hashes(root / "figures")
-    if result.out != root / "figures":
-        both = sorted(made.keys() & committed.keys())
-        result.same = [file for file in both if made[file] == committed[file]]
-        result.differ = [file for file in both if made[file] != committed[file]]
+    """Find out which files of a whole study have the bytes of those that are committed.
 
-
-def _hashes(folder: Path) -> dict[str, str]:
-    """Return the hashes that the manifest in a folder lists, of figures and tables."""
-    files = {file: facts for made in read_manifest(folder).values() for file, facts in made["files"].items()}
-    return {file: files[file]["sha256"] for file in _exported(folder)}
+    What a notebook made with other parameters, as in another profile, may differ and is left out.
+    """
+    made, committed = read_manifest(result.out), read_manifest(root / "figures")
+    if result.out == root / "figures":
+        return
+    for name in sorted(made.keys() & committed.keys()):
+        mine, theirs = made[name]["files"], committed[name]["files"]
+        for file in sorted(mine.keys() & theirs.keys() & _exported(result.out)):
+            if mine[file]["sha256"] == theirs[file]["sha256"]:
+                result.same.append(file)
+            elif made[name]["parameters"] == committed[name]["parameters"]:
+                result.differ.append(file)
 
 
 def _tell(result: StudyResult, console: Console) -> None:
