@@ -4,9 +4,10 @@ from dreamrsi import policies
 from dreamrsi.errors import IllegalBatch, PolicyError, RecordError, UserError
 from dreamrsi.exports import Exports
 from dreamrsi.objective import Outcome, ScoreMap, history, outcome, scaled_betas, score, score_map, select, value
+from dreamrsi.prefix import OPEN, Branch, Prefix
 from dreamrsi.record import Attempt, Header, Root
 from dreamrsi.replay import Episode, replay, replay_all
-from dreamrsi.tree import OPEN, Branch, Prefix, Tree
+from dreamrsi.tree import Tree
 
 __version__ = "0.1.0"
 __all__ = [

@@ -316,8 +316,8 @@ def _rounds(tree: d.Tree, episode: d.Episode) -> list[str]:
 
 def _reveals_a_round(tree: d.Tree, episode: d.Episode) -> list[int]:
     """How many attempts each round revealed: the picks are walked once more."""
+    from dreamrsi.prefix import Prefix
     from dreamrsi.replay import reveal
-    from dreamrsi.tree import Prefix
 
     prefix = Prefix(tree.world, max(map(len, episode.picks), default=1))
     counts, reveals = [], list[int]()

@@ -25,11 +25,12 @@ from dreamrsi.agents import Agent, MoveAgent
 from dreamrsi.errors import RecordError, UserError
 from dreamrsi.files import atomic_write, locked
 from dreamrsi.policies import Policy
+from dreamrsi.prefix import OPEN, Prefix, World
 from dreamrsi.processes import Job, Result, run_jobs
 from dreamrsi.record import Attempt, Batch, Header, Record, RecordWriter, Root, read_record
 from dreamrsi.replay import ask, check_batch, reveal
 from dreamrsi.tasks import Task, make
-from dreamrsi.tree import OPEN, Prefix, Tree, World
+from dreamrsi.tree import Tree
 from dreamrsi.workspace import Workspaces
 
 Progress = Callable[[int, int, Attempt], None]

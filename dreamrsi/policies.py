@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from dreamrsi.errors import UserError
-from dreamrsi.tree import OPEN, Branch, Prefix
+from dreamrsi.prefix import OPEN, Branch, Prefix
 
 _last = operator.attrgetter("last")
 _best = operator.attrgetter("best")

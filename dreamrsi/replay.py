@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from dreamrsi.errors import IllegalBatch, PolicyError, UserError
 from dreamrsi.policies import Policy
-from dreamrsi.tree import OPEN, Branch, Prefix, Tree
+from dreamrsi.prefix import OPEN, Branch, Prefix
+from dreamrsi.tree import Tree
 
 T = TypeVar("T")
 

@@ -18,11 +18,12 @@ from pathlib import Path
 import msgspec
 
 from dreamrsi.errors import IllegalBatch, PolicyError, UserError
+from dreamrsi.prefix import Branch, Prefix
 from dreamrsi.replay import Episode, check_batch, failed, replay, reveal
 from dreamrsi.sandbox_child import MAX_ANSWERS, Answer, Ask, Loaded, News, Seen, Start
 from dreamrsi.sandbox_confine import MAX_TEXT, Setup
 from dreamrsi.sandbox_server import Gone, Process, Server, shared, shutdown
-from dreamrsi.tree import Branch, Prefix, Tree
+from dreamrsi.tree import Tree
 
 __all__ = ["Limits", "SandboxedPolicy", "load_policy", "replay_sandboxed", "shutdown"]
 

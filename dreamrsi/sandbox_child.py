@@ -21,10 +21,10 @@ from typing import Any
 import msgspec
 
 from dreamrsi.errors import IllegalBatch
+from dreamrsi.prefix import Branch, Prefix, World
 from dreamrsi.record import Attempt, Header, Root, Status
 from dreamrsi.replay import check_batch, reveal
 from dreamrsi.sandbox_confine import MAX_TEXT, LoadError, Setup, confine, import_for, libc, load, nobody, text_of, where
-from dreamrsi.tree import Branch, Prefix, World
 
 CHANNEL = 3  # the descriptor of a policy's process on which questions come and answers go
 REQUEST = struct.Struct("<cq")  # to the server: what to do, and with which process
@@ -44,7 +44,7 @@ class Loaded(msgspec.Struct, array_like=True):
 
 
 class Start(msgspec.Struct, array_like=True):
-    """What is known at the start of an episode: what :class:`~dreamrsi.tree.Prefix` takes from a tree's header."""
+    """What is known at the start of an episode: what :class:`~dreamrsi.prefix.Prefix` takes from a tree's header."""
 
     width: int
     beta: float | None

@@ -28,9 +28,10 @@ from dreamrsi import objective
 from dreamrsi import policies as builtin
 from dreamrsi.errors import UserError
 from dreamrsi.objective import Outcome, outcome
+from dreamrsi.prefix import World
 from dreamrsi.record import Batch
 from dreamrsi.replay import replay_all
-from dreamrsi.tree import Tree, World
+from dreamrsi.tree import Tree
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -11,8 +11,9 @@ from dreamrsi import policies
 from dreamrsi.agents import Proposal
 from dreamrsi.errors import PolicyError, UserError
 from dreamrsi.live import attempt_seed, discard_run, live_run
+from dreamrsi.prefix import OPEN
 from dreamrsi.replay import replay
-from dreamrsi.tree import OPEN, Tree
+from dreamrsi.tree import Tree
 from dreamrsi.workspace import Workspaces
 from live_fixtures import ALL, SMALL, content, none_is_left, start, whole_run  # noqa: F401
 from toy_task import Careless, Toy
