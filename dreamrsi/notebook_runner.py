@@ -131,12 +131,14 @@ def _end(child: subprocess.Popen[bytes], folder: Path) -> None:
         groups.append(int((folder / "kernel").read_text()))
     except (OSError, ValueError):
         pass  # the kernel had not started; if it is starting, it ends with its parent
-    _signal(groups, signal.SIGTERM)
-    deadline = time.monotonic() + GRACE
-    while time.monotonic() < deadline and (child.poll() is None or _signal(groups, 0)):
-        time.sleep(0.02)
-    _signal(groups, signal.SIGKILL)
-    child.wait()
+    try:
+        _signal(groups, signal.SIGTERM)
+        deadline = time.monotonic() + GRACE
+        while time.monotonic() < deadline and (child.poll() is None or _signal(groups, 0)):
+            time.sleep(0.02)
+    finally:  # a second Ctrl-C only cuts the grace short
+        _signal(groups, signal.SIGKILL)
+        child.wait()
     assert child.stdin is not None
     child.stdin.close()
 

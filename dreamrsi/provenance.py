@@ -58,7 +58,8 @@ def write_down(out: Path, profile: str, names: Iterable[str]) -> None:
         environment = facts.pop("environment")
         number = hashlib.sha256(_json(environment).encode()).hexdigest()[:8]
         environments[number] = environment
-        runs[name] = {**facts, "environment": number}
+        code = {"notebook": receipt.key.source, "package": receipt.key.package}
+        runs[name] = {**facts, "code": code, "environment": number}
     manifest = {"format": "dreamrsi.manifest/1", "profile": profile, "notebooks": notebooks}
     facts = {"format": "dreamrsi.provenance/1", "profile": profile, "notebooks": runs, "environments": environments}
     atomic_write(out / MANIFEST, _json(manifest))

@@ -23,7 +23,7 @@ from dreamrsi.parameters import cells
 from dreamrsi.plan import Step
 
 DISTRIBUTION = "dreamrsi-kit"
-TOOLS = ("lab", "test")  # extras on which no result depends
+TOOLS = ("lab", "test", "distributed")  # extras on which no result depends
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -66,9 +66,11 @@ def receipt_path(out: Path, name: str) -> Path:
 def read(out: Path, name: str) -> Receipt | None:
     """Return the receipt of a notebook; None where there is none or where it cannot be understood."""
     try:
-        return msgspec.json.decode(receipt_path(out, name).read_bytes(), type=Receipt)
+        receipt = msgspec.json.decode(receipt_path(out, name).read_bytes(), type=Receipt)
     except (OSError, msgspec.DecodeError):
         return None
+    whole = receipt.status != "ok" or (receipt.key is not None and "environment" in receipt.facts)
+    return receipt if whole else None
 
 
 def write(out: Path, name: str, receipt: Receipt) -> None:
@@ -79,7 +81,7 @@ def write(out: Path, name: str, receipt: Receipt) -> None:
 def current_key(step: Step, root: Path, out: Path) -> Key:
     """Return the key of a step as everything is now."""
     return Key(
-        source=_hash([[cell["cell_type"], _text(cell), _tags(cell)] for cell in cells(step.source)]),
+        source=_source(step.source),
         parameters=step.effective,
         package=package_hash(),
         versions=versions(),
@@ -98,7 +100,7 @@ def why(step: Step, key: Key, receipt: Receipt | None, out: Path, *, force: bool
         case Receipt(status="failed"):
             return "it failed last time"
         case Receipt(status="ok", key=Key() as old):
-            reasons = _differences(old, key)
+            reasons = differences(old, key)
         case _:
             return "it was interrupted last time"
     new = [f"{file} is a new output" for file in step.outputs if file not in receipt.files]
@@ -136,8 +138,8 @@ def versions() -> dict[str, str | None]:
     return found
 
 
-def _differences(old: Key, new: Key) -> list[str]:
-    """Return what differs, a phrase each."""
+def differences(old: Key, new: Key) -> list[str]:
+    """Return what differs between two keys, a phrase each."""
     phrases = []
     if old.source != new.source:
         phrases.append("its source changed")
@@ -150,6 +152,12 @@ def _differences(old: Key, new: Key) -> list[str]:
         was, now = old.versions.get(name), new.versions.get(name)
         phrases.append(f"{name} changed from {was or 'none'} to {now or 'none'}")
     return phrases
+
+
+def _source(notebook: Path) -> str:
+    """Return the hash of a notebook's cells, and of the Python files beside it, which it can import."""
+    inside = [[cell["cell_type"], _text(cell), _tags(cell), cell.get("attachments", {})] for cell in cells(notebook)]
+    return _hash([inside, sorted([path.name, sha256(path)] for path in notebook.parent.glob("*.py"))])
 
 
 def _changed(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:

@@ -14,10 +14,11 @@ from dreamrsi import __version__, receipts
 from dreamrsi.console import Console, duration
 from dreamrsi.errors import UserError
 from dreamrsi.exports import note_path
-from dreamrsi.files import KINDS, atomic_write, locked, repository_root, sha256
+from dreamrsi.files import atomic_write, locked, repository_root, sha256
 from dreamrsi.notebook_runner import run_notebook
 from dreamrsi.plan import Step, load_plan, notebook_names
-from dreamrsi.provenance import MANIFEST, PROVENANCE, described, facts_of_run, read_manifest, write_down
+from dreamrsi.provenance import described, facts_of_run, read_manifest, write_down
+from dreamrsi.publish import compare, publish
 from dreamrsi.receipts import Key, Receipt
 
 Status = Literal["ok", "cached", "failed", "skipped"]
@@ -152,7 +153,7 @@ def run_study(
             if profile == PUBLISHED and result.exit_code == 0:
                 result.published = publish(result.out, root)
             elif profile != PUBLISHED:
-                _compare(result, root)
+                result.same, result.differ = compare(result.out, root)
     result.seconds = time.perf_counter() - start
     _tell(result, console)
     return result
@@ -168,6 +169,7 @@ class _Run:
         self.names = names
         self.force = force
         self.console = console
+        self.later: set[str] = set()  # notebooks whose turn is still to come
 
     def all(self, steps: Sequence[Step]) -> None:
         """Run or skip the steps, a line each."""
@@ -175,6 +177,7 @@ class _Run:
         expected = self._expected(steps)
         wide = max((len(step.name) for step in steps), default=0)
         for number, step in enumerate(steps, start=1):
+            self.later = {other.name for other in steps[number:]}
             label = f"[{number}/{len(steps)}] {step.name:<{wide}}"
             after = [expected[later.name] for later in steps[number:]]
             left = None if None in after else sum(seconds or 0.0 for seconds in after)
@@ -196,7 +199,11 @@ class _Run:
         return receipts.why(step, key, receipt, self.out, force=self.force), key
 
     def _step(self, step: Step, label: str, expected: float | None, left: float | None) -> NotebookResult:
-        broken = [done.name for done in self.result.notebooks if not done.stands and done.name in step.needs]
+        settled = {done.name: done.stands for done in self.result.notebooks}
+        broken = [need for need in step.needs if not settled.get(need, True)]
+        broken += [
+            f"{need}, which has no results" for need in step.needs if need not in settled and not self._holds(need)
+        ]
         if broken:
             return NotebookResult(step.name, "skipped", 0.0, f"it needs {', '.join(broken)}")
         receipt = receipts.read(self.out, step.name)
@@ -220,6 +227,11 @@ class _Run:
         self._keep(step.name, made)
         return NotebookResult(step.name, "ok", seconds, findings=tuple(made.findings), why=why or "")
 
+    def _holds(self, name: str) -> bool:
+        """Whether the results of a notebook that is not run now stand as they were left."""
+        receipt = receipts.read(self.out, name)
+        return receipt is not None and receipt.holds(self.out)
+
     def _keep(self, name: str, receipt: Receipt) -> None:
         receipts.write(self.out, name, receipt)
         write_down(self.out, self.result.profile, self.names)
@@ -228,7 +240,7 @@ class _Run:
         """Run one notebook and check what it was to make; return its receipt, or why it failed."""
         out, copy = self.out, self.out / "notebooks" / f"{step.name}.ipynb"
         note_path(out, step.name).unlink(missing_ok=True)  # an earlier run's findings must not pass for this one's
-        before = {file: _stamp(out / file) for file in step.outputs}
+        before = {path: _stamp(path) for path in out.rglob("*") if path.is_file()}
         parameters = {**step.parameters, **({"out": str(out)} if step.takes_out else {})}
         facts = facts_of_run(self.root)
         start = time.perf_counter()
@@ -238,11 +250,17 @@ class _Run:
         seconds = time.perf_counter() - start
         if reason is not None and copy.exists():
             reason += f"; executed copy: {_short(copy)}"
-        reason = reason or _missing(out, before)
         if reason is not None:
             return reason
-        note = _note(out, step.name)
-        exports = described(out, {*step.outputs, *note["files"]})
+        try:
+            note = _note(out, step.name)
+        except (ValueError, KeyError, TypeError) as error:
+            return f"it ran, but what it noted cannot be read ({type(error).__name__}: {error})"
+        names = {*step.outputs, *note["files"]}
+        reason = _missing(out, names, before) or self._changed(step, key)
+        if reason is not None:
+            return reason
+        exports = described(out, names)
         taken = self._taken(step.name, set(exports))
         if taken is not None:
             return taken
@@ -259,31 +277,20 @@ class _Run:
             facts={**facts, "seconds": round(seconds, 2)},
         )
 
+    def _changed(self, step: Step, key: Key) -> str | None:
+        """Return the reason if what the notebook was made from is no longer what it was when it started."""
+        changed = receipts.differences(key, receipts.current_key(step, self.root, self.out))
+        return f"{', '.join(changed)} while it ran; run it again" if changed else None
+
     def _taken(self, name: str, files: set[str]) -> str | None:
         """Return the reason if the notebook wrote what another one made: each would undo the other's."""
         for other in self.names:
-            receipt = receipts.read(self.out, other) if other != name else None
+            # what a notebook still to come made last time, it may not make again
+            receipt = None if other == name or other in self.later else receipts.read(self.out, other)
             both = sorted(files & set(receipt.exports)) if receipt else []
             if both:
                 return f"it wrote {', '.join(both)}, which {other} made; an export needs a name of its own"
         return None
-
-
-def _compare(result: StudyResult, root: Path) -> None:
-    """Find out which files of a whole study have the bytes of those that are committed.
-
-    What a notebook made with other parameters, as in another profile, may differ and is left out.
-    """
-    made, committed = read_manifest(result.out), read_manifest(root / "figures")
-    if result.out == root / "figures":
-        return
-    for name in sorted(made.keys() & committed.keys()):
-        mine, theirs = made[name]["files"], committed[name]["files"]
-        for file in sorted(mine.keys() & theirs.keys() & _exported(result.out)):
-            if mine[file]["sha256"] == theirs[file]["sha256"]:
-                result.same.append(file)
-            elif made[name]["parameters"] == committed[name]["parameters"]:
-                result.differ.append(file)
 
 
 def _tell(result: StudyResult, console: Console) -> None:
@@ -312,24 +319,6 @@ def _tell(result: StudyResult, console: Console) -> None:
         console.line(f"{len(result.same)} of {total} have the bytes of the committed export in figures/{differ}")
 
 
-def publish(out: Path, root: Path) -> int:
-    """Copy the figures and tables of a finished study to ``figures/`` of the checkout; return how many files.
-
-    Files that an earlier publication put there and this one does not have are removed; nothing else is touched.
-    """
-    target = root / "figures"
-    old, new = _exported(target), _exported(out)
-    if len({Path(file).name for file in new}) < len(new):
-        raise UserError(f"{out} holds a figure and a table of the same file name; rename one")
-    for file in old - new:
-        (target / Path(file).name).unlink(missing_ok=True)
-    for file in sorted(new):
-        atomic_write(target / Path(file).name, (out / file).read_bytes())
-    for file in (MANIFEST, PROVENANCE):
-        atomic_write(target / file, (out / file).read_bytes())
-    return len(new)
-
-
 def _note(out: Path, name: str) -> dict[str, list[str]]:
     """Return the findings and files that the notebook noted, without files that it took away again."""
     path = note_path(out, name)
@@ -342,19 +331,13 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return (path.stat().st_mtime_ns, path.stat().st_ino) if path.is_file() else None
 
 
-def _missing(out: Path, before: Mapping[str, tuple[int, int] | None]) -> str | None:
-    """Return the reason if a declared output is not there or was not written now."""
-    absent = [file for file in before if _stamp(out / file) is None]
+def _missing(out: Path, names: set[str], before: Mapping[Path, tuple[int, int] | None]) -> str | None:
+    """Return the reason if a file that the notebook declared or noted is not there or was not written now."""
+    absent = sorted(file for file in names if not (out / file).is_file())
     if absent:
         return f"it ran, but its declared outputs were not written: {', '.join(absent)}"
-    old = [file for file, stamp in before.items() if _stamp(out / file) == stamp]
+    old = sorted(file for file in names if before.get(out / file) == _stamp(out / file))
     return f"it ran, but its declared outputs are of an earlier run: {', '.join(old)}" if old else None
-
-
-def _exported(folder: Path) -> set[str]:
-    """Return the figures and tables that the manifest in a folder lists."""
-    files = {file for made in read_manifest(folder).values() for file in made["files"]}
-    return {file for file in files if Path(file).suffix[1:] in KINDS.get(Path(file).parts[0], ())}
 
 
 def _seconds(receipt: Receipt | None) -> float | None:

@@ -34,7 +34,7 @@ def test_an_exported_file_leads_to_its_facts(fake):
     assert (facts["file"], facts["notebook"], facts["profile"]) == ("tables/a.csv", "01_a", "quick")
     assert (facts["parameters"], facts["seed"]) == ({"n": 2, "seed": 7}, 7)
     assert facts["inputs"] == {"data.txt": "3a6eb0790f39ac87c94f3856b2dd2c5d110e6811602261a9a923d3bb23adc8b7"}
-    assert set(facts["run"]) == {"commit", "dirty", "started", "seconds", "environment"}
+    assert set(facts["run"]) == {"commit", "dirty", "started", "seconds", "environment", "code"}
     machine = facts["run"]["environment"]
     assert machine["packages"]["numpy"] and machine["cpus"] and machine["platform"] and machine["python"]
     assert machine["blas"] and "OMP_NUM_THREADS" in machine["threads"] and isinstance(machine["gpus"], list)

@@ -72,13 +72,11 @@ def test_a_study_says_which_files_differ_from_the_committed_export(fake):
     console = Console(lines.append)
     run_study(root=root, console=console)
     assert lines[-1] == "3 of 3 have the bytes of the committed export in figures/"
-    manifest = root / "figures" / "manifest.json"
-    committed = json.loads(manifest.read_text())
-    committed["notebooks"]["01_a"]["files"]["tables/a.md"]["sha256"] = "0" * 64
-    manifest.write_text(json.dumps(committed))
+    (root / "figures" / "a.md").write_text("edited")
+    (root / "figures" / "a.csv").unlink()
     result = run_study(root=root, console=console)
-    assert lines[-1] == "2 of 3 have the bytes of the committed export in figures/; these differ: tables/a"
-    assert result.as_dict()["differ_from_committed"] == ["tables/a.md"]
+    assert lines[-1] == "1 of 3 have the bytes of the committed export in figures/; these differ: tables/a"
+    assert result.as_dict()["differ_from_committed"] == ["tables/a.csv", "tables/a.md"]
     run_study(root=root, only=["01"], console=console)
     assert lines[-1].startswith("Figures, tables")  # a part of a study is compared with nothing
 
@@ -227,7 +225,7 @@ def test_every_way_a_notebook_can_go(tmp_path, monkeypatch):
     write_plan(
         tmp_path,
         '[01_ok]\noutputs = ["tables/numbers"]\nquick = { n = 7 }\n[02_fails]\n[03_needs_it]\nneeds = ["02_fails"]\n'
-        '[04_dies]\n[05_hangs]\ndeadline = 15\n[06_makes_nothing]\noutputs = ["figures/nothing"]\n',
+        '[04_dies]\n[05_hangs]\ndeadline = 60\n[06_makes_nothing]\noutputs = ["figures/nothing"]\n',
     )
     for name in ("python3", "hijacked"):
         spec = tmp_path / "share" / "kernels" / name / "kernel.json"
@@ -262,8 +260,8 @@ def test_every_way_a_notebook_can_go(tmp_path, monkeypatch):
     assert "KeyError" in (result.out / "notebooks" / "02_fails.ipynb").read_text()
     assert (needs.status, needs.reason) == ("skipped", "it needs 02_fails")
     assert dies.status == "failed" and dies.reason.startswith("the kernel died in cell 3 `os.kill(os.getpid(), 9)`")
-    assert hangs.status == "failed" and hangs.reason.startswith("ran past its deadline of 15 s, in cell 2 `import os, ")
-    assert hangs.seconds < 25
+    assert hangs.status == "failed" and hangs.reason.startswith("ran past its deadline of 60 s, in cell 2 `import os, ")
+    assert hangs.seconds < 120
     assert not [pid for pid in map(int, pids.read_text().split()) if alive(pid)]
     assert "were not written: figures/nothing.pdf" in nothing.reason
     assert result.exit_code == 1

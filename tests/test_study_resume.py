@@ -258,3 +258,63 @@ assert [done.status for done in result.notebooks] == ["cached"] * 3, result
 print(sorted({{"papermill", "jupyter_client", "nbformat", "pandas", "matplotlib", "scipy"}} & set(sys.modules)))
 """
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def status(result, name):
+    return next(notebook for notebook in result.notebooks if notebook.name == name)
+
+
+def test_a_notebook_does_not_run_on_what_a_failed_one_left(fake):
+    fake.behaviour["01_a"] = lambda out: "it broke"
+    run_study(root=fake.root, force=True)
+    for _ in range(2):
+        left = status(run_study(root=fake.root, only=["02"]), "02_b")
+        assert (left.status, left.reason) == ("skipped", "it needs 01_a, which has no results")
+
+
+def test_an_old_file_that_was_not_declared_does_not_pass_as_new(fake):
+    def lazy(out):
+        export = Exports(out, "03_c")
+        target = export.path("cache/r.txt")
+        if not target.exists():
+            target.write_text("made once")
+
+    fake.behaviour["03_c"] = lazy
+    assert status(run_study(root=fake.root, force=True), "03_c").status == "ok"
+    again = status(run_study(root=fake.root, force=True), "03_c")
+    assert again.status == "failed" and "of an earlier run: cache/r.txt" in again.reason
+
+
+def test_an_export_may_move_to_another_notebook(fake):
+    def make(name):
+        return lambda out: Exports(out, name).path("trees/t.txt").write_text(name)
+
+    fake.behaviour["02_b"] = make("02_b")
+    assert status(run_study(root=fake.root, force=True), "02_b").status == "ok"
+    table = fake.behaviour["01_a"]
+
+    def both(out):
+        table(out)
+        make("01_a")(out)
+
+    del fake.behaviour["02_b"]
+    fake.behaviour["01_a"] = both
+    result = run_study(root=fake.root, force=True)
+    assert {notebook.status for notebook in result.notebooks} == {"ok"}
+
+
+def test_an_input_that_changes_under_a_running_notebook_fails_it(fake):
+    data = fake.root / "data.txt"
+    data.write_text("before")
+    write_plan(fake.root, '[01_a]\n[02_b]\n[03_c]\ninputs = ["data.txt"]\n')
+    fake.behaviour["03_c"] = lambda out: data.write_text("after") and None
+    result = status(run_study(root=fake.root), "03_c")
+    assert (result.status, result.reason) == ("failed", "input data.txt changed while it ran; run it again")
+    del fake.behaviour["03_c"]
+    assert status(run_study(root=fake.root), "03_c").status == "ok"
+
+
+def test_a_python_file_beside_the_notebooks_is_a_part_of_them(fake):
+    run_study(root=fake.root)
+    (fake.root / "notebooks" / "helper.py").write_text("x = 1")
+    assert {notebook.why for notebook in run_study(root=fake.root).notebooks} == {"its source changed"}
