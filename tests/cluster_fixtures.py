@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
-import socket
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
+from functools import cached_property
+from itertools import count
+from pathlib import Path
 
 
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+def until(condition, seconds=120):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+    return found
 
 
 class Cluster:
@@ -21,16 +27,31 @@ class Cluster:
 
     def __init__(self, folder):
         self.folder = folder
-        port = free_port()
-        self.address = f"tcp://127.0.0.1:{port}"
         self.processes = []
-        self.start("scheduler", "--port", str(port))
+        self.file = folder / "scheduler.json"
+        self.start("scheduler", "--port", "0", "--scheduler-file", str(self.file))
+
+    @cached_property
+    def address(self):
+        """Where the scheduler listens; it chose the port itself."""
+        return until(self._address)
+
+    def _address(self):
+        assert self.processes[0].poll() is None, "the scheduler ended"
+        try:
+            return json.loads(self.file.read_text())["address"]
+        except (OSError, ValueError):  # not there yet, or half of it
+            return None
 
     def start(self, *arguments):
         command = [sys.executable, "-m", "dask", *arguments, "--host", "127.0.0.1", "--no-dashboard"]
+        path = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}  # workers import the functions below
         log = open(self.folder / f"dask-{len(self.processes)}.log", "w")
         with log:
-            process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, start_new_session=True)
+            process = subprocess.Popen(
+                command, cwd=self.folder, env=env, stdout=log, stderr=log, start_new_session=True
+            )
         self.processes.append(process)
         return process
 
@@ -58,3 +79,23 @@ def cluster(folder, workers):
     finally:
         for process in reversed(running.processes):
             running.kill(process)
+
+
+# Run on a worker
+
+
+_done = count()
+
+
+def gated(folder, function, *chunk):
+    """Do two chunks a process, then say in a file that this process is in the middle and wait for the gate to open."""
+    if next(_done) >= 2:
+        (Path(folder) / f"held-{os.getpid()}").touch()
+        until((Path(folder) / "open").exists)
+    return function(*chunk)
+
+
+def endless(marker):
+    """Say that it has begun, and wait for what never comes."""
+    Path(marker).touch()
+    until(lambda: False, 600)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
+import socket
 import sys
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import pytest
 from pandas.testing import assert_frame_equal
 
 import dreamrsi as d
-from cluster_fixtures import cluster, free_port
+from cluster_fixtures import cluster, endless, gated, until
 from dreamrsi import robustness, synthetic
 from dreamrsi import sweep as module
 from dreamrsi.record import Batch
@@ -122,12 +127,62 @@ def test_v_is_arithmetic_on_the_rows(local):
         (dict(scheduler="here"), "tcp://HOST:PORT"),
         (dict(scheduler="tcp://127.0.0.1:x"), "tcp://HOST:PORT"),
         (dict(scheduler="tcp://127.0.0.1:99999"), "tcp://HOST:PORT"),
-        (dict(scheduler=f"tcp://127.0.0.1:{free_port()}"), "cannot be reached"),
     ],
 )
 def test_what_is_wrong_is_said(arguments, message):
     with pytest.raises(d.UserError, match=message):
         sweep(**{"trees": trees(), "policies": POLICIES} | arguments)
+
+
+@pytest.fixture
+def port():
+    """A socket with a port of its own that nobody listens at yet."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        yield found
+
+
+def at(port):
+    return f"tcp://127.0.0.1:{port.getsockname()[1]}"
+
+
+def test_nobody_at_the_address_is_said(port):
+    with pytest.raises(d.UserError, match="cannot be reached .*running there"):
+        sweep(trees(), POLICIES, scheduler=at(port))
+
+
+def test_a_listener_that_never_speaks_is_said(monkeypatch, port):
+    monkeypatch.setattr(module, "CONNECT_SECONDS", 0.5)
+    port.listen()
+    start = time.monotonic()
+    with pytest.raises(d.UserError, match="cannot be reached .no answer"):
+        sweep(trees(), POLICIES, scheduler=at(port))
+    assert time.monotonic() - start < 60
+
+
+@pytest.mark.parametrize("greeting", [b"SSH-2.0-OpenSSH_9.6\r\n", b"\0"])
+def test_a_listener_that_is_no_scheduler_is_said(monkeypatch, port, greeting):
+    monkeypatch.setattr(module, "CONNECT_SECONDS", 0.5)
+    port.listen()
+    taken = []
+
+    def greet():
+        with suppress(OSError):
+            while True:
+                taken.append(port.accept()[0])
+                taken[-1].sendall(greeting)
+
+    thread = threading.Thread(target=greet, daemon=True)
+    thread.start()
+    try:
+        with pytest.raises(d.UserError, match="cannot be reached"):
+            sweep(trees(), POLICIES, scheduler=at(port))
+    finally:
+        port.shutdown(socket.SHUT_RDWR)  # ends the thread
+        thread.join(60)
+        for one in taken:
+            one.close()
+    until(lambda: not any(t.name == "dreamrsi-connect" for t in threading.enumerate()))
 
 
 def test_a_policy_given_twice_is_run_once():
@@ -161,13 +216,6 @@ def running(tmp_path_factory):
         yield found
 
 
-def until(condition, seconds=120):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
-
-
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
     """A loaded machine needs a while to start a scheduler."""
@@ -177,12 +225,16 @@ def patient(monkeypatch):
 @pytest.fixture
 def address(running):
     """The scheduler's address once it listens and has both workers."""
+    ready(running, 2)
+    return running.address
+
+
+def ready(running, workers):
     from distributed import Client
 
     until(lambda: knocks(running.address))
     with Client(running.address, timeout=90, set_as_default=False) as client:
-        client.wait_for_workers(2, timeout=90)
-    return running.address
+        client.wait_for_workers(workers, timeout=90)
 
 
 def knocks(address):
@@ -220,49 +272,72 @@ def test_the_command_prints_the_same_rows(monkeypatch, capsys, address):
 
 
 @pytest.mark.slow
-def test_another_version_on_a_worker_is_refused(monkeypatch, address):
-    monkeypatch.setattr(d, "__version__", "0.0.0")
-    with pytest.raises(d.UserError, match=r"workers have dreamrsi [\d.]+, this is 0\.0\.0"):
+def test_other_code_on_a_worker_is_refused(monkeypatch, address):
+    monkeypatch.setattr(module, "_package", lambda: "0" * 64)
+    with pytest.raises(d.UserError, match=r"workers have dreamrsi [\d.]+ \(\w+\), this is [\d.]+ \(000000000000\)"):
+        sweep(trees(), POLICIES, scheduler=address)
+    monkeypatch.setattr(module, "_check_versions", lambda *_: None)  # as for a worker that joins later
+    with pytest.raises(d.UserError, match=r"a worker has dreamrsi .*, which is not the code of the caller"):
         sweep(trees(), POLICIES, scheduler=address)
 
 
 @pytest.mark.slow
-def test_a_worker_killed_in_the_middle_changes_nothing(monkeypatch, address, running):
-    """It dies with blocks that it alone may hold; the other worker does what is left, and what that needs, again."""
-    from distributed import Client
+def test_an_error_of_the_work_is_not_taken_for_a_lost_scheduler(address):
+    with pytest.raises(FileNotFoundError):
+        spread(os.stat, [("/nowhere",)], scheduler=address)
 
+
+@pytest.mark.slow
+def test_a_worker_killed_in_the_middle_changes_nothing(monkeypatch, tmp_path):
+    """It dies with blocks that it alone may hold; the other worker does what is left, and what that needs, again."""
     monkeypatch.setattr(module, "CHUNK_SECONDS", 0.002)
     monkeypatch.setattr(module, "LARGE", 3000)
     many = [tree for seed in range(40) for tree in synthetic.corpus(seed)]
     alone = sweep(many, POLICIES, **SETTINGS, n_jobs=1)
-    victim = running.processes[1]
-    returned = threading.Event()
-    killed = []
+    monkeypatch.setattr(module, "_episodes", partial(gated, str(tmp_path), module._episodes))
+    with cluster(tmp_path, workers=2) as two:
+        ready(two, 2)
+        victim = two.processes[1]
 
-    def kill():
-        with Client(address, timeout=90, set_as_default=False) as client:
-            (mine,) = [where for where, pid in client.run(os.getpid).items() if pid == victim.pid]
-            until(lambda: sum(mine in held for held in client.who_has().values()) > 2)
-            running.kill(victim)
-            killed.append(not returned.is_set())
+        def kill():
+            try:
+                until((tmp_path / f"held-{victim.pid}").exists)
+                two.kill(victim)
+            finally:
+                (tmp_path / "open").touch()
 
-    killer = threading.Thread(target=kill)
-    killer.start()
-    table = sweep(many, POLICIES, **SETTINGS, scheduler=address)
-    returned.set()
-    killer.join()
-    assert killed == [True] and victim.poll() is not None  # in the middle
+        with ThreadPoolExecutor(1) as pool:
+            killer = pool.submit(kill)
+            table = sweep(many, POLICIES, **SETTINGS, scheduler=two.address)
+            killer.result(120)
     assert_frame_equal(table, alone)
 
 
 @pytest.mark.slow
 def test_one_worker_does_the_work_and_a_scheduler_that_dies_is_said(tmp_path):
     with cluster(tmp_path, workers=1) as other:
-        until(lambda: knocks(other.address))
         assert spread(os.getpid, [()], scheduler=other.address) == [other.processes[1].pid]
-        threading.Timer(3, other.kill, [other.processes[0]]).start()
-        with pytest.raises(d.UserError, match="was lost|cannot be reached"):
-            spread(time.sleep, [(1,)] * 60, scheduler=other.address)
+        marker = tmp_path / "begun"
+
+        def kill():
+            until(marker.exists)
+            other.kill(other.processes[0])
+
+        with ThreadPoolExecutor(1) as pool:
+            killer = pool.submit(kill)
+            with pytest.raises(d.UserError, match="was lost"):
+                spread(endless, [(str(marker),)] * 3, scheduler=other.address)
+            killer.result(120)
+
+
+@pytest.mark.slow
+def test_a_stopped_scheduler_is_said(monkeypatch, tmp_path):
+    with cluster(tmp_path, workers=0) as other:
+        until(lambda: knocks(other.address))
+        os.killpg(other.processes[0].pid, signal.SIGSTOP)
+        monkeypatch.setattr(module, "CONNECT_SECONDS", 1)
+        with pytest.raises(d.UserError, match="cannot be reached"):
+            sweep(trees(), POLICIES, scheduler=other.address)
 
 
 @pytest.mark.slow
