@@ -117,8 +117,12 @@ def changed_files(receipt: Receipt, out: Path) -> list[str]:
 def package_hash() -> str:
     """Return the hash of the package's own files, as they lie on the disk now, hidden and compiled ones left out."""
     folder = Path(__file__).resolve().parent
-    files = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
-    seen = {name.as_posix(): path for name, path in files.items() if not any(p.startswith(".") for p in name.parts)}
+    files = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
+    seen = {
+        name.as_posix(): path
+        for name, path in files.items()
+        if not any(part.startswith(".") or part == "__pycache__" for part in name.parts)
+    }
     return _hash(sorted([name, sha256(path)] for name, path in seen.items()))
 
 
