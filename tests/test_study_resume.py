@@ -227,7 +227,8 @@ def test_the_hash_of_the_package_follows_its_files(tmp_path, monkeypatch):
     (package / "tasks" / "a.py").write_text("a")
     monkeypatch.setattr(receipts, "__file__", str(package / "receipts.py"))
     seen = [receipts.package_hash()]
-    (package / "tasks" / "a.pyc").write_text("no matter")
+    (package / "tasks" / "__pycache__").mkdir()
+    (package / "tasks" / "__pycache__" / "a.cpython-311.pyc.140").write_text("no matter: it is being compiled")
     (package / "tasks" / ".a.py.swp").write_text("no matter")
     assert receipts.package_hash() == seen[0]
     (package / "tasks" / "a.py").write_text("b")
