@@ -89,6 +89,21 @@ def big(attempts: int) -> None:
     print(f"  peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB (kB / 1e6 on Linux)")
 
 
+def forks() -> None:
+    """A chain in which every branch forks from the one before: four times the forks take about four times as long."""
+    policy = d.policies.EarlyStop()
+    for count in (20_000, 80_000):
+        origins: list[tuple[int, int] | None] = [None, *((branch, 0) for branch in range(count - 1))]
+        rows = [
+            d.Attempt(branch=b, attempt=0, seq=b, score=0.0, status="ok", origin=origin)
+            for b, origin in enumerate(origins)
+        ]
+        tree = d.Tree(d.Header(task="benchmark"), rows)
+        start = time.perf_counter()
+        episode = d.replay(policy, tree, 8)
+        print(f"a chain of {count} forks: {time.perf_counter() - start:.2f} s, {episode.attempts} attempts")
+
+
 def where_the_time_goes(trees: list[d.Tree]) -> None:
     """Split an episode into the policy's choices and the engine: the same picks are replayed by a script."""
 
@@ -164,6 +179,7 @@ def main() -> None:
     episodes(trees)
     where_the_time_goes(trees)
     beta_map(trees + synthetic.committed("heldout"))
+    forks()
     if arguments.sdk:
         beside_the_sdk(trees)
     if arguments.attempts:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 import dreamrsi as d
@@ -181,12 +183,15 @@ def test_random_is_the_same_for_the_same_seed_and_stops():
 
 
 def test_random_draws_a_number_up_to_the_width_even_when_less_is_open():
-    # with one branch there is one option a round; a width of 8 makes no difference to the number of rounds
-    tree = tree_of([[1.0] * 50], steps=50, branches=1)
-    first = [len(picks(d.policies.Random(seed), tree_of([[1.0]] * 8, steps=1, branches=8), 8)[0]) for seed in range(50)]
-    assert first == [1] * 50  # before the first round OPEN is the only option
-    assert all(len(batch) == 1 for batch in picks(d.policies.Random(1), tree, 8))
-    assert picks(d.policies.Random(3), tree, 4) == picks(d.policies.Random(3), tree, 4)
+    # of two live branches a draw from 1 to 8 takes both in 7 of 8 rounds; a draw from 1 to 2 would in half of them
+    tree = tree_of([[1.0] * 99] * 2, steps=99, branches=2)
+    sizes = [
+        len(batch)
+        for seed in range(60)
+        for before, batch in itertools.pairwise(picks(d.policies.Random(seed), tree, 8))
+        if {0, 1} <= {*before, *batch}
+    ]
+    assert len(sizes) > 100 and sizes.count(2) / len(sizes) > 0.75
 
 
 @pytest.mark.parametrize("name", list(d.policies.BUILTIN))
