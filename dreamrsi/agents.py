@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from dreamrsi.guidance import Guidance
+from dreamrsi.record import Attempt, Status
 from dreamrsi.tasks import Task
 from dreamrsi.workspace import Files
 
@@ -18,10 +21,42 @@ HELPS = 1e-9
 
 @dataclass(frozen=True)
 class Proposal:
-    """What an agent made: the workspace with its next candidate, and a tag that names the mechanism it used."""
+    """What an agent made: the workspace with its next candidate, and a tag that names the mechanism it used.
+
+    ``metrics`` (JSON values) are kept with the attempt, under ``agent``.
+    """
 
     files: Files
     tag: str | None = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What an agent is told beside the files.
+
+    Attributes
+    ----------
+    seed : differs from attempt to attempt; all randomness must come from it for a run to be repeatable.
+    score : of the candidate in the files; None if it has none.
+    earlier : the branch's attempts so far, in order: scores, statuses, errors, tags. Also those that left no files.
+    guidance : what worked in earlier rounds, if the run gives such advice.
+    """
+
+    seed: int
+    score: float | None = None
+    earlier: tuple[Attempt, ...] = ()
+    guidance: Guidance | None = None
+
+
+class AgentFailure(Exception):
+    """An attempt that the agent itself gives up: it gets this status, this text and these metrics."""
+
+    def __init__(self, text: str, status: Status = "error", metrics: Mapping[str, Any] | None = None) -> None:
+        super().__init__(text, status, metrics)
+        self.text = text
+        self.status = status
+        self.metrics = dict(metrics or {})
 
 
 class Agent(Protocol):
@@ -31,15 +66,19 @@ class Agent(Protocol):
     def name(self) -> str:
         """Its name in the configuration of a run."""
 
-    def attempt(self, task: Task, files: Files, score: float | None, seed: int) -> Proposal:
+    def attempt(self, task: Task, files: Files, context: Context) -> Proposal:
         """Write the next candidate.
 
         Parameters
         ----------
         task : what is searched.
-        files : the workspace as the parent left it.
-        score : the score of the candidate in ``files``; None if it has none.
-        seed : differs from attempt to attempt; all randomness must come from it for a run to be repeatable.
+        files : the workspace as the nearest earlier attempt of the branch left it.
+        context : what else is known.
+
+        Raises
+        ------
+        AgentFailure
+            There is no candidate, and the attempt is to say why.
         """
 
 
@@ -52,23 +91,27 @@ class MoveAgent:
     from the parent's own.
 
     The move is drawn with weight (1 + times it raised the workspace's best) / (2 + times it was tried);
-    ``history.json`` in the workspace lists the moves tried and what each gained. As all this is kept in the workspace,
-    an attempt is a function of (the parent's files, seed).
+    ``history.json`` in the workspace lists the moves tried and what each gained. Guidance multiplies the weights of the
+    moves it advises. As all this is kept in the workspace, an attempt is a function of (the parent's files, seed), and
+    of the round's guidance where there is one.
     """
 
     name = "moves"
 
-    def attempt(self, task: Task, files: Files, score: float | None, seed: int) -> Proposal:
+    def attempt(self, task: Task, files: Files, context: Context) -> Proposal:
         """Learn from the parent's score, then draw a move and apply it to the best so far. The tag is its name."""
+        score = context.score
         history = _learn(files, score)
         candidate = {name: content for name, content in files.items() if name != HISTORY and not name.startswith(BEST)}
         kept = {name: content for name, content in files.items() if name.startswith(BEST)}
         if score is not None and score == history["best"]:
             kept = {BEST + name: content for name, content in candidate.items()}
         start = {name.removeprefix(BEST): content for name, content in kept.items()} or candidate
-        draw = random.Random(seed)
+        draw = random.Random(context.seed)
         names = list(task.moves)
-        move = draw.choices(names, [_weight(history["tries"], name) for name in names])[0]
+        advised = context.guidance.weights if context.guidance is not None else {}
+        weights = [_weight(history["tries"], name) * advised.get(name, 1.0) for name in names]
+        move = draw.choices(names, weights)[0]
         made = task.moves[move](start, draw.getrandbits(63))
         history["tries"].append({"move": move, "gain": None})
         return Proposal({**made, **kept, HISTORY: (json.dumps(history, indent=1) + "\n").encode()}, move)

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from dreamrsi.agents import Agent, MoveAgent
+from dreamrsi.agents import Agent, Context, MoveAgent
 from dreamrsi.errors import RecordError, UserError
 from dreamrsi.files import atomic_write, locked
 from dreamrsi.policies import Policy
@@ -210,7 +210,7 @@ class _Run:
         return Tree.load(path)
 
     def _evaluate_root(self) -> float | None:
-        job = Job(self.task, None, self.task.seed_workspace(), None, 0)
+        job = Job(self.task, None, self.task.seed_workspace(), Context(0))
         [(_, result)] = run_jobs({0: job}, self.scratch, 1, self.timeout, self.task.requires)
         evaluation = result.evaluation
         if evaluation.status not in ("ok", "invalid"):
@@ -256,7 +256,7 @@ class _Run:
         numbers = {place: seq + k for k, place in enumerate(places)}
         parents = {place: self._parent(place, header) for place in places if place not in self.attempts}
         jobs = {
-            place: Job(self.task, self.agent, self.store.load(commit), score, attempt_seed(self.seed, *place))
+            place: Job(self.task, self.agent, self.store.load(commit), self._context(place, score))
             for place, (commit, score) in parents.items()
         }
         results = run_jobs(jobs, self.scratch, self.workers, self.timeout, self.task.requires)
@@ -267,6 +267,11 @@ class _Run:
                 self.attempts[place] = attempt
                 if self.progress is not None:
                     self.progress(len(self.attempts), total, attempt)
+
+    def _context(self, place: Place, score: float | None) -> Context:
+        branch, number = place
+        earlier = tuple(self.attempts[branch, k] for k in range(number))
+        return Context(attempt_seed(self.seed, *place), score, earlier)
 
     def _parent(self, place: Place, header: Header) -> tuple[str, float | None]:
         """The nearest ancestor that left files: its commit and its score."""

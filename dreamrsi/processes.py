@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from dreamrsi.agents import Agent, Proposal
+from dreamrsi.agents import Agent, AgentFailure, Context, Proposal
 from dreamrsi.errors import UserError
 from dreamrsi.record import Status
 from dreamrsi.tasks import Evaluation, Task
@@ -55,8 +55,7 @@ class Job:
     task: Task
     agent: Agent | None
     files: Files
-    score: float | None
-    seed: int
+    context: Context
 
 
 @dataclass(frozen=True)
@@ -72,6 +71,13 @@ class Result:
 class _Made(msgspec.Struct, frozen=True):
     files: dict[str, bytes]
     tag: str | None
+    metrics: dict[str, Any]
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    text: str
+    status: Status = "error"
+    metrics: dict[str, Any] = {}
 
 
 @dataclass
@@ -216,29 +222,32 @@ def _result(child: _Running, exitcode: int | None, timeout: float) -> Result:
     seconds = time.monotonic() - child.begun
     files: dict[str, bytes] | None = None
     tag: str | None = None
+    metrics: dict[str, Any] = {}
     try:
         made = _read(child.folder / "made", _Made)
         if made is not None:
-            files, tag = check_files(made.files), made.tag
+            files, tag, metrics = check_files(made.files), made.tag, made.metrics
         evaluation = _read(child.folder / "evaluation", Evaluation)
-        failure = _read(child.folder / "failure", str)
+        failure = _read(child.folder / "failure", _Failure)
     except (ValueError, TypeError) as error:  # msgspec's errors are ValueErrors
-        evaluation, failure = None, f"malformed result: {error}"
+        evaluation, failure = None, _Failure(f"malformed result: {error}")
     if evaluation is None and failure is None and exitcode == _UNWRITABLE:
         raise UserError(
             f"{child.folder.parent}: an attempt could not write its result, maybe because the disk is full; "
             "make room, then resume the run"
         )
     if evaluation is None:
-        status: Status = "error"
         if failure is None:
             if exitcode is None:
-                status, failure = "timeout", f"took longer than {timeout:g} s"
+                failure = _Failure(f"took longer than {timeout:g} s", "timeout")
             elif exitcode < 0:
-                failure = f"the process died of {_signal_name(-exitcode)}"
+                failure = _Failure(f"the process died of {_signal_name(-exitcode)}")
             else:
-                failure = f"the process ended with exit code {exitcode} before it gave a result"
-        evaluation = Evaluation(status=status, error=failure)
+                failure = _Failure(f"the process ended with exit code {exitcode} before it gave a result")
+        metrics = failure.metrics or metrics
+        evaluation = Evaluation(status=failure.status, error=failure.text)
+    if metrics:
+        evaluation = msgspec.structs.replace(evaluation, metrics={**evaluation.metrics, "agent": metrics})
     return Result(evaluation, files, tag, seconds)
 
 
@@ -282,20 +291,26 @@ def _child(payload: bytes, folder: str, limit: float) -> None:
             files = job.files
             if job.agent is not None:
                 stage = f"agent {job.agent.name}"
-                proposal = job.agent.attempt(job.task, files, job.score, job.seed)
+                proposal = job.agent.attempt(job.task, files, job.context)
                 if not isinstance(proposal, Proposal):
                     raise TypeError(f"returned {type(proposal).__name__}; it must return a Proposal")
                 files = check_files(proposal.files)
-                _write(folder, "made", _Made(files, proposal.tag))
+                _write(folder, "made", _Made(files, proposal.tag, dict(proposal.metrics)))
             stage = "evaluator"
             evaluation = job.task.evaluate(files)
             if not isinstance(evaluation, Evaluation):
                 raise TypeError(f"returned {type(evaluation).__name__}; it must return an Evaluation")
             _write(folder, "evaluation", evaluation)
+    except AgentFailure as failure:
+        _write(folder, "failure", _Failure(_tidy(f"{stage}: {failure.text}", work), failure.status, failure.metrics))
     except BaseException as error:  # SystemExit and KeyboardInterrupt too: the attempt failed, whatever it was
-        text = f"{stage}: {type(error).__name__}: {error}".replace(work, ".")[:_MAX_TEXT]
-        _write(folder, "failure", text.encode(errors="replace").decode())
+        _write(folder, "failure", _Failure(_tidy(f"{stage}: {type(error).__name__}: {error}", work)))
     os._exit(0)  # do not wait for threads that the candidate left behind
+
+
+def _tidy(text: str, work: str) -> str:
+    """A text that is the same in every run: without the folder's name, bounded, in valid Unicode."""
+    return text.replace(work, ".")[:_MAX_TEXT].encode(errors="replace").decode()
 
 
 def _write(folder: str, name: str, value: Any) -> None:

@@ -127,14 +127,14 @@ def test_a_careless_evaluator_and_a_careless_agent(tmp_path):
 class Mute:
     name = "mute"
 
-    def attempt(self, task, files, score, seed):
+    def attempt(self, task, files, context):
         return dict(files)
 
 
 class Odd:
     name = "odd"
 
-    def attempt(self, task, files, score, seed):
+    def attempt(self, task, files, context):
         return Proposal(files, 17)
 
 
