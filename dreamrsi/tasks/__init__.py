@@ -1,10 +1,14 @@
-"""Tasks: what a live run searches. A task is a seed workspace, ``evaluate(workspace) -> Evaluation``, and its moves."""
+"""Tasks: what a live run searches. A task is a seed workspace, ``evaluate(workspace) -> Evaluation``, and its moves.
+
+A task that agents search by writing a program says so with a :class:`Program`.
+"""
 
 from __future__ import annotations
 
 import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -45,6 +49,31 @@ def invalid(reason: str, **metrics: Any) -> Evaluation:
     return Evaluation(status="invalid", error=reason, metrics=metrics)
 
 
+@dataclass(frozen=True)
+class Program:
+    """What an agent that writes programs works on; the program's ``solve(seed)`` makes the artifact.
+
+    Wherever an agent leaves a workspace with the file ``path``, that program runs in the sandbox
+    (:mod:`dreamrsi.programs`), and what ``solve`` returns becomes the file ``artifact``, in place of one that is there.
+
+    Attributes
+    ----------
+    path : the file in the workspace that an agent edits; it defines ``solve(seed: int)``.
+    artifact : the file that is made of what ``solve`` returns: a JSON value, in which arrays become lists.
+    statement : what the program must do, for whoever writes it.
+    seed : the first program.
+    seconds : wall time for all of the program's work, without the imports.
+    memory : bytes of address space beyond what its imports took.
+    """
+
+    path: str
+    artifact: str
+    statement: str
+    seed: bytes
+    seconds: float = 60.0
+    memory: int = 2**30
+
+
 class Task(Protocol):
     """What a live run asks of a task. Child processes get a copy of it, so it must be picklable and hold little."""
 
@@ -60,11 +89,20 @@ class Task(Protocol):
     def moves(self) -> Mapping[str, Move]:
         """Name -> move, for the offline agent."""
 
+    @property
+    def program(self) -> Program | None:
+        """What an agent that writes programs works on; None, or no such attribute, where candidates are no programs."""
+
     def seed_workspace(self) -> Files:
         """The files that every branch starts from."""
 
     def evaluate(self, files: Files) -> Evaluation:
         """Score a workspace from its artifact alone; claims of the candidate count for nothing."""
+
+
+def program_of(task: Task) -> Program | None:
+    """The task's program; None for a task that has no such attribute either."""
+    return getattr(task, "program", None)
 
 
 TASKS = {"circle_packing": "dreamrsi.tasks.circle_packing:CirclePacking"}

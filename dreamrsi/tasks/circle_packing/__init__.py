@@ -11,8 +11,9 @@ import math
 from collections.abc import Iterable, Mapping
 
 from dreamrsi.errors import UserError
-from dreamrsi.tasks import Evaluation, Move
+from dreamrsi.tasks import Evaluation, Move, Program
 from dreamrsi.tasks.circle_packing.evaluate import Circle, evaluate
+from dreamrsi.tasks.circle_packing.program import packing_program
 from dreamrsi.workspace import Files
 
 ARTIFACT = "packing.json"
@@ -35,6 +36,11 @@ class CirclePacking:
         from dreamrsi.tasks.circle_packing.moves import MOVES  # here, because it imports scipy and cvxpy
 
         return MOVES
+
+    @property
+    def program(self) -> Program:
+        """What an agent that writes programs works on; see :mod:`dreamrsi.tasks.circle_packing.program`."""
+        return packing_program(self.n, ARTIFACT)
 
     def seed_workspace(self) -> dict[str, bytes]:
         """Equal circles in the first n cells of a square grid of ceil(sqrt(n)) rows, row by row: 2.1667 for n = 26."""
