@@ -1,21 +1,18 @@
 """A live run: a policy drives an agent and an evaluator, W attempts at a time, and the record of it is a tree.
 
-What a round means is defined in one place, :mod:`dreamrsi.replay`: a live run makes the attempts that the picks
-call for, adds them to a growing world and then reveals them there. So replaying the recording policy repeats the
-record.
+What a round of batches means is defined in one place, :mod:`dreamrsi.replay`: a live run makes the attempts that the
+picks call for, adds them to a growing world and then reveals them there. So replaying the recording policy repeats
+the record. One call records one tree; :mod:`dreamrsi.loop` records one after the other.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
-import json
 import os
-import platform
 import shutil
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +20,18 @@ import msgspec
 
 from dreamrsi.agents import Agent, Context, MoveAgent
 from dreamrsi.errors import RecordError, UserError
-from dreamrsi.files import atomic_write, locked
+from dreamrsi.guidance import Guidance
 from dreamrsi.policies import Policy
 from dreamrsi.prefix import OPEN, Prefix, World
 from dreamrsi.processes import Job, Result, run_jobs
 from dreamrsi.record import Attempt, Batch, Header, Record, RecordWriter, Root, read_record
 from dreamrsi.replay import ask, check_batch, reveal
+from dreamrsi.run_folder import discard_run, make_folder, opened, round_name, versions, whole
 from dreamrsi.tasks import Task, make
 from dreamrsi.tree import Tree
 from dreamrsi.workspace import Workspaces
+
+__all__ = ["discard_run", "live_run"]
 
 Progress = Callable[[int, int, Attempt], None]
 """Called after every attempt with (attempts there, attempts that the caps allow, the attempt)."""
@@ -39,8 +39,8 @@ Progress = Callable[[int, int, Attempt], None]
 Place = tuple[int, int]
 """(branch, attempt)."""
 
-CONFIG_FORMAT = "dreamrsi.run/1"
-ROUND = "round-01"
+Runner = Callable[[Mapping[Place, Job], Path, int, float, Sequence[str]], Iterator[tuple[Place, Result]]]
+"""What makes attempts: :func:`dreamrsi.processes.run_jobs`, or the same on a cluster."""
 
 
 def live_run(
@@ -95,15 +95,14 @@ def live_run(
     """
     task = make(task) if isinstance(task, str) else task
     for name, value in {"width": width, "branches": branches, "steps": steps}.items():
-        _whole(name, value, 1)
-    _whole("seed", seed, 0)
-    workers = min(width, os.cpu_count() or 1) if workers is None else _whole("workers", workers, 1)
+        whole(name, value, 1)
+    whole("seed", seed, 0)
+    workers = min(width, os.cpu_count() or 1) if workers is None else whole("workers", workers, 1)
     if not timeout > 0:
         raise UserError(f"timeout is {timeout!r}; it must be a positive number of seconds")
     agent = MoveAgent() if agent is None else agent
-    limit = branches * steps if max_rounds is None else _whole("max_rounds", max_rounds, 1)
+    limit = branches * steps if max_rounds is None else whole("max_rounds", max_rounds, 1)
     config = {
-        "format": CONFIG_FORMAT,
         "task": task.name,
         "agent": agent.name,
         "policy": policy.name,
@@ -117,104 +116,120 @@ def live_run(
         "recommended": recommended,
     }
     folder = Path(out)
-    _check_ours(folder)
-    with locked(folder, "live run"):
-        _check_config(folder / "config.json", config)
-        store = Workspaces(folder / "workspaces.git")
-        scratch = (folder / "scratch").absolute()
-        run = _Run(task, agent, policy, store, scratch, seed, workers, timeout, progress)
+    with opened(folder, config):
+        live = Live(task, agent, Workspaces(folder / "workspaces.git"), folder, seed, workers, timeout)
+        live = replace(live, progress=progress)
+        return live.record(policy, width, branches, steps, limit=limit, recommended=recommended)
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a round starts: a commit, and the score of what it holds."""
+
+    commit: str
+    score: float | None
+
+
+@dataclass(frozen=True)
+class Live:
+    """What all rounds of a run share. ``run`` makes the attempts."""
+
+    task: Task
+    agent: Agent
+    store: Workspaces
+    folder: Path
+    seed: int
+    workers: int
+    timeout: float
+    progress: Progress | None = None
+    run: Runner = run_jobs
+
+    def record(
+        self,
+        policy: Policy,
+        width: int,
+        branches: int,
+        steps: int,
+        *,
+        limit: int,
+        number: int = 1,
+        start: Start | None = None,
+        guidance: Guidance | None = None,
+        recommended: str | None = None,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> Tree:
+        """Record one round, or the rest of it, in ``round-NN/tree.jsonl``.
+
+        Parameters
+        ----------
+        policy : drives it.
+        width, branches, steps, limit : W, the caps and K2.
+        number : of the round, from 1; the seeds of its attempts follow from it.
+        start : None for the task's seed workspace, which is evaluated.
+        guidance : told to the agent; what it recommends is ``recommended`` unless that is given.
+        provenance : further entries of the header's.
+        """
+        if recommended is None and guidance is not None:
+            recommended = guidance.recommended
         header = Header(
-            task=task.name,
+            task=self.task.name,
             width=width,
             branches=branches,
             steps=steps,
             policy=policy.name,
-            seed=seed,
+            seed=self.seed,
             recommended=recommended,
-            provenance={"agent": agent.name, **versions(task)},
+            provenance={"agent": self.agent.name, **versions(self.task), **(provenance or {})},
         )
-        return run.record(folder / ROUND / "tree.jsonl", header, limit)
-
-
-def discard_run(folder: str | os.PathLike[str]) -> None:
-    """Remove the folder of an earlier run, so that the next one starts afresh; nothing happens if it is not there.
-
-    Raises
-    ------
-    UserError
-        The folder is not a run's, as its ``config.json`` would say; a run is at work in it; it cannot be removed.
-    """
-    folder = Path(folder)
-    if not os.path.lexists(folder):
-        return
-    try:
-        found = json.loads((folder / "config.json").read_bytes())["format"]
-    except (OSError, ValueError, KeyError, TypeError):
-        found = None
-    if found != CONFIG_FORMAT:
-        raise UserError(f"{folder}: has no config.json of a run, so it was left as it is; give the folder of a run")
-    with locked(folder, "live run"):
+        scratch = (self.folder / "scratch").absolute()
+        path = self.folder / round_name(number) / "tree.jsonl"
+        shutil.rmtree(scratch, ignore_errors=True)  # left by a run that was killed
+        for folder in (scratch, path.parent):
+            make_folder(folder)
         try:
-            shutil.rmtree(folder)
-        except OSError as error:
-            raise UserError(f"{folder}: cannot be removed ({error.strerror or error}); remove it yourself") from error
-
-
-def versions(task: Task) -> dict[str, Any]:
-    """What a result depends on besides its settings: versions of Python, this package and the task's libraries."""
-    from dreamrsi import __version__
-
-    names = {module.partition(".")[0] for module in task.requires}
-    found = {"python": platform.python_version(), "dreamrsi": __version__}
-    for name in sorted(names):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return {"versions": found, "system": platform.system(), "machine": platform.machine()}
+            if start is None:
+                files = self.task.seed_workspace()
+                seed = self.store.save(files, "refs/heads/root", f"{self.task.name}: the seed workspace")
+                start = Start(seed, None)
+            _Round(self, scratch, policy, number, start, guidance).record(path, header, limit)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        return Tree.load(path)
 
 
 @dataclass
-class _Run:
-    """One run on its way: what it needs, and what it has made so far."""
+class _Round:
+    """One round on its way: what it needs, and the attempts made so far."""
 
-    task: Task
-    agent: Agent
-    policy: Policy
-    store: Workspaces
+    live: Live
     scratch: Path
-    seed: int
-    workers: int
-    timeout: float
-    progress: Progress | None
+    policy: Policy
+    number: int
+    start: Start
+    guidance: Guidance | None
     attempts: dict[Place, Attempt] = field(default_factory=dict)
 
-    def record(self, path: Path, header: Header, limit: int) -> Tree:
-        """Make the run, or the rest of it, with ``path`` as its record."""
-        files = self.task.seed_workspace()
-        self.root = self.store.save(files, "refs/heads/root", f"{self.task.name}: the seed workspace")
-        shutil.rmtree(self.scratch, ignore_errors=True)  # left by a run that was killed
-        for folder in (self.scratch, path.parent):
-            _make_folder(folder)
-        try:
-            earlier = _read_earlier(path)
-            if earlier is None:
-                header = msgspec.structs.replace(header, root=Root(self._evaluate_root()))
-                writer, batches = RecordWriter(path, header), []
-            else:
-                header = _same_header(path, earlier.header, header)
-                writer, batches = RecordWriter.resume(path, earlier), earlier.batches
-                self.attempts = {(attempt.branch, attempt.attempt): attempt for attempt in earlier.attempts}
-            with writer:
-                self._explore(path, header, limit, writer, batches)
-        finally:
-            shutil.rmtree(self.scratch, ignore_errors=True)
-        return Tree.load(path)
+    def record(self, path: Path, header: Header, limit: int) -> None:
+        """Make the round, or the rest of it, with ``path`` as its record."""
+        earlier = _read_earlier(path)
+        if earlier is None:
+            score = self._evaluate_root() if self.start.score is None else self.start.score
+            header = msgspec.structs.replace(header, root=Root(score))
+            writer, batches = RecordWriter(path, header), []
+        else:
+            header = _same_header(path, earlier.header, header)
+            writer, batches = RecordWriter.resume(path, earlier), earlier.batches
+            self.attempts = {(attempt.branch, attempt.attempt): attempt for attempt in earlier.attempts}
+        with writer:
+            self._explore(path, header, limit, writer, batches)
 
     def _evaluate_root(self) -> float | None:
-        job = Job(self.task, None, self.task.seed_workspace(), Context(0))
-        [(_, result)] = run_jobs({0: job}, self.scratch, 1, self.timeout, self.task.requires)
+        task = self.live.task
+        job = Job(task, None, self.live.store.load(self.start.commit), Context(0))
+        [(_, result)] = run_jobs({0: job}, self.scratch, 1, self.live.timeout, task.requires)
         evaluation = result.evaluation
         if evaluation.status not in ("ok", "invalid"):
-            raise UserError(f"task {self.task.name}: its seed workspace cannot be evaluated ({evaluation.error})")
+            raise UserError(f"task {task.name}: its seed workspace cannot be evaluated ({evaluation.error})")
         return evaluation.score
 
     def _explore(self, path: Path, header: Header, limit: int, writer: RecordWriter, batches: list[Batch]) -> None:
@@ -253,25 +268,26 @@ class _Run:
         self, places: list[Place], round_: int, seq: int, total: int, header: Header, writer: RecordWriter
     ) -> None:
         """Make those attempts of a batch that are not there yet; record each as it is finished."""
+        live = self.live
         numbers = {place: seq + k for k, place in enumerate(places)}
         parents = {place: self._parent(place, header) for place in places if place not in self.attempts}
         jobs = {
-            place: Job(self.task, self.agent, self.store.load(commit), self._context(place, score))
+            place: Job(live.task, live.agent, live.store.load(commit), self._context(place, score))
             for place, (commit, score) in parents.items()
         }
-        results = run_jobs(jobs, self.scratch, self.workers, self.timeout, self.task.requires)
+        results = live.run(jobs, self.scratch, live.workers, live.timeout, live.task.requires)
         with contextlib.closing(results):  # type: ignore[type-var]  # a generator, whose close() ends the children
             for place, result in results:
                 attempt = self._attempt(place, round_, numbers[place], parents[place][0], result)
                 writer.append(attempt)
                 self.attempts[place] = attempt
-                if self.progress is not None:
-                    self.progress(len(self.attempts), total, attempt)
+                if live.progress is not None:
+                    live.progress(len(self.attempts), total, attempt)
 
     def _context(self, place: Place, score: float | None) -> Context:
         branch, number = place
         earlier = tuple(self.attempts[branch, k] for k in range(number))
-        return Context(attempt_seed(self.seed, *place), score, earlier)
+        return Context(attempt_seed(self.live.seed, *place, self.number), score, earlier, self.guidance)
 
     def _parent(self, place: Place, header: Header) -> tuple[str, float | None]:
         """The nearest ancestor that left files: its commit and its score."""
@@ -280,7 +296,7 @@ class _Run:
             attempt = self.attempts[branch, earlier]
             if attempt.commit is not None:
                 return attempt.commit, attempt.score
-        return self.root, header.root.score
+        return self.start.commit, header.root.score
 
     def _attempt(self, place: Place, round_: int, seq: int, parent: str, result: Result) -> Attempt:
         branch, number = place
@@ -288,8 +304,9 @@ class _Run:
         commit = None
         if result.files is not None:
             found = evaluation.status if evaluation.score is None else repr(evaluation.score)
-            message = f"branch {branch}, attempt {number}: {result.tag or self.agent.name}, {found}"
-            commit = self.store.save(result.files, f"refs/attempts/{ROUND}/{branch}/{number}", message, parent)
+            message = f"branch {branch}, attempt {number}: {result.tag or self.live.agent.name}, {found}"
+            ref = f"refs/attempts/{round_name(self.number)}/{branch}/{number}"
+            commit = self.live.store.save(result.files, ref, message, parent)
         return Attempt(
             branch=branch,
             attempt=number,
@@ -305,18 +322,16 @@ class _Run:
         )
 
 
-def attempt_seed(seed: int, branch: int, attempt: int) -> int:
-    """The seed of one attempt, 64 bits: depends on its place alone, neither on order nor on the number of workers."""
+def attempt_seed(seed: int, branch: int, attempt: int, number: int = 1) -> int:
+    """The seed of one attempt of round ``number``, 64 bits.
+
+    It depends on its place alone, neither on order nor on the number of workers.
+    """
     import numpy as np
 
-    high, low = np.random.SeedSequence(seed, spawn_key=(branch, attempt)).generate_state(2)
+    place = (branch, attempt) if number == 1 else (branch, attempt, number)
+    high, low = np.random.SeedSequence(seed, spawn_key=place).generate_state(2)
     return int(high) << 32 | int(low)
-
-
-def _whole(name: str, value: int, least: int) -> int:
-    if type(value) is not int or value < least:
-        raise UserError(f"{name} is {value!r}; it must be a whole number of at least {least}")
-    return value
 
 
 def _places(prefix: Prefix, picks: tuple[int, ...], cap: int) -> list[Place]:
@@ -330,40 +345,6 @@ def _places(prefix: Prefix, picks: tuple[int, ...], cap: int) -> list[Place]:
             places.append((opened, 0))
             opened += 1
     return places
-
-
-def _check_ours(folder: Path) -> None:
-    """Refuse a folder that holds something else, before anything is written into it."""
-    try:
-        others = sorted(entry.name for entry in folder.iterdir() if entry.name != ".lock")
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise UserError(f"{folder}: is no folder for a run ({error.strerror}); choose another folder") from error
-    if others and "config.json" not in others:
-        raise UserError(f"{folder}: is no run's folder, it holds {others[0]}; choose a new or empty folder")
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be made ({error.strerror}); choose another folder for the run") from error
-
-
-def _check_config(path: Path, config: dict[str, Any]) -> None:
-    """Write the configuration, or compare it with the one that is there."""
-    if not path.exists():
-        atomic_write(path, json.dumps(config, indent=1) + "\n")
-        return
-    try:
-        found = json.loads(path.read_bytes())
-        differing = [key for key in config if found[key] != config[key]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: is not the configuration of a run ({error!r}); choose another folder") from error
-    if differing:
-        what = "; ".join(f"{key} was {found[key]!r} and is now {config[key]!r}" for key in differing)
-        raise UserError(f"{path}: this folder holds another run: {what}. Give the same settings or another folder")
 
 
 def _read_earlier(path: Path) -> Record | None:

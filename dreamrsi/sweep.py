@@ -6,32 +6,23 @@ travels with the work: neither the backend, the number of workers nor the chunks
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import pickle
-import socket
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager, suppress
-from functools import cache
+from concurrent.futures import CancelledError
 from itertools import cycle, product
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
 
 import joblib
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-import dreamrsi
-from dreamrsi import objective
+from dreamrsi import cluster, objective
 from dreamrsi import policies as builtin
 from dreamrsi.errors import UserError
-from dreamrsi.files import sha256
 from dreamrsi.objective import Outcome, outcome
 from dreamrsi.prefix import World
 from dreamrsi.record import Batch
@@ -39,13 +30,12 @@ from dreamrsi.replay import replay_all
 from dreamrsi.tree import Tree
 
 if TYPE_CHECKING:
-    from distributed import Client
+    pass
 
 CHUNK_SECONDS = 0.1
 """Work in a chunk: long against the millisecond or ten that handing it to a worker costs, short against a sweep."""
 
 PROBE_SECONDS = 0.05
-CONNECT_SECONDS = 10
 LARGE = 1_000_000  # bytes of a block that must not travel with every chunk; joblib memory-maps arrays from about here
 
 
@@ -172,18 +162,18 @@ def spread(
         return list(parallel(joblib.delayed(function)(*(shared.get(id(v), v) for v in chunk)) for chunk in work))
     # Dask's own call and not joblib's: as long as a cluster has one thread, joblib computes everything here, and what
     # it scatters is lost with a worker. The result of a task is computed again from the scheduler's copy.
-    with _cluster(scheduler) as client, warnings.catch_warnings():
+    with cluster.connected(scheduler) as client, warnings.catch_warnings():
         from distributed import KilledWorker
         from distributed.client import ClosedClientError
 
         warnings.filterwarnings("ignore", "Sending large graph")  # the blocks; it is meant, and once
         futures: list[Any] = []
-        package = _package()
+        package = cluster.package()
         try:
             shared = _shared(work, lambda data: client.submit(bytes, data))
             for chunk in work:
                 values = (shared.get(id(v), v) for v in chunk)
-                futures.append(client.submit(_checked, package, function, *values, pure=False))
+                futures.append(client.submit(cluster.checked, package, function, *values, pure=False))
             return list(client.gather(futures))
         except KilledWorker as error:
             raise UserError(
@@ -199,139 +189,6 @@ def _shared(work: list[Sequence[Any]], share: Callable[[bytes], Any]) -> dict[in
     """What stands for the large values of all chunks, by their ``id``: one thing each, however many chunks hold it."""
     large = {id(v): v for chunk in work for v in chunk if isinstance(v, bytes) and len(v) > LARGE}
     return {place: share(value) for place, value in large.items()}
-
-
-@contextmanager
-def _cluster(address: str) -> Iterator[Client]:
-    """A client of a Dask cluster that has workers with this very package."""
-    try:
-        import distributed  # noqa: F401
-    except ImportError:
-        raise UserError(
-            "a Dask cluster needs the extra: pip install 'dreamrsi-kit[distributed]', here and on the workers"
-        ) from None
-    _knock(address)
-    client = _connect(address)
-    try:
-        yield client
-    finally:
-        with suppress(OSError):  # of a scheduler that answers no more; what there is to say was said
-            client.close(timeout=CONNECT_SECONDS)
-
-
-def _knock(address: str) -> None:
-    """Say within seconds that no scheduler listens at an address; Dask's own answers come later, or never."""
-    try:
-        parts = urlsplit(address)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host = port = None
-    if not host or not port:
-        raise UserError(f"{address}: give the scheduler's address as tcp://HOST:PORT")
-    try:
-        with socket.create_connection((host, port), CONNECT_SECONDS) as knocking:
-            if parts.scheme == "tcp" and not knocking.recv(1):  # over TLS the one who connects speaks first
-                raise ConnectionError("it hung up")
-    except TimeoutError:
-        raise UserError(
-            f"{address}: the scheduler cannot be reached (no answer); is it one, and not stopped?"
-        ) from None
-    except OSError as error:
-        raise UserError(f"{address}: the scheduler cannot be reached ({error}); is it running there?") from None
-
-
-def _connect(address: str) -> Client:
-    """Connect and look at the workers, or end with an error: a thread does it, for Dask's own timeouts can hang."""
-    answer: Future[Client] = Future()
-
-    def connect() -> None:
-        try:
-            client = _ready(address)
-        except BaseException as error:
-            answer.set_exception(error)
-        else:
-            answer.set_result(client)
-            if late.is_set():
-                client.close()
-
-    late = threading.Event()
-    threading.Thread(target=connect, name="dreamrsi-connect", daemon=True).start()
-    try:
-        return answer.result(3 * CONNECT_SECONDS)
-    except UserError:
-        raise
-    except (OSError, CancelledError) as error:  # lost on the way, or no answer in time
-        late.set()
-        raise _unreachable(address, error) from error
-
-
-def _ready(address: str) -> Client:
-    from distributed import Client
-
-    try:
-        asyncio.run(asyncio.wait_for(_greet(address), CONNECT_SECONDS))
-    except Exception as error:  # whatever Dask makes of what another service says
-        raise _unreachable(address, error) from error
-    client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-    try:
-        try:
-            client.wait_for_workers(1, timeout=CONNECT_SECONDS)
-        except TimeoutError:
-            raise UserError(f"{address}: the scheduler has no worker; start some with: dask worker {address}") from None
-        _check_versions(address, client)
-    except BaseException:
-        with suppress(OSError):
-            client.close(timeout=CONNECT_SECONDS)
-        raise
-    return client
-
-
-async def _greet(address: str) -> None:
-    """Exchange a word with a scheduler, before there is a client that would not end if it cannot begin."""
-    from distributed import rpc
-
-    async with rpc(address, timeout=CONNECT_SECONDS) as scheduler:
-        if (await scheduler.identity())["type"] != "Scheduler":
-            raise ConnectionError("it is none")
-
-
-def _unreachable(address: str, error: BaseException) -> UserError:
-    said = str(error) or "no answer in time"
-    return UserError(f"{address}: the scheduler cannot be reached ({said}); is it one, and not stopped?")
-
-
-def _check_versions(address: str, client: Client) -> None:
-    """Other code may give other numbers, and nobody would see it."""
-    try:
-        found = set(client.run(_version).values())
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"{address}: a worker cannot import this dreamrsi ({error}); install it there") from None
-    if found != {_version()}:
-        raise UserError(f"{address}: workers have dreamrsi {', '.join(sorted(found))}, this is {_version()}")
-
-
-def _version() -> str:
-    return f"{dreamrsi.__version__} ({_package()[:12]})"
-
-
-@cache
-def _package() -> str:
-    """The hash of the code of this package, once a process.
-
-    Of the modules alone: beside them lie files that Python writes while another worker starts.
-    """
-    folder = Path(__file__).resolve().parent
-    modules = sorted((path.relative_to(folder).as_posix(), path) for path in folder.rglob("*.py"))
-    return hashlib.sha256(repr([(name, sha256(path)) for name, path in modules]).encode()).hexdigest()
-
-
-def _checked(package: str, function: Callable[..., Any], *chunk: Any) -> Any:
-    """Do a chunk on a worker, which may have joined after the others were looked at."""
-    if package != _package():
-        raise UserError(
-            f"a worker has dreamrsi {_version()}, which is not the code of the caller; install the same there"
-        )
-    return function(*chunk)
 
 
 def _seconds_an_attempt(trees: Sequence[Tree], settings: Sequence[Setting]) -> float:

@@ -20,6 +20,7 @@ from pandas.testing import assert_frame_equal
 
 import dreamrsi as d
 from cluster_fixtures import cluster, endless, gated, until
+from dreamrsi import cluster as connection
 from dreamrsi import robustness, synthetic
 from dreamrsi import sweep as module
 from dreamrsi.record import Batch
@@ -152,7 +153,7 @@ def test_nobody_at_the_address_is_said(port):
 
 
 def test_a_listener_that_never_speaks_is_said(monkeypatch, port):
-    monkeypatch.setattr(module, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(connection, "CONNECT_SECONDS", 0.5)
     port.listen()
     start = time.monotonic()
     with pytest.raises(d.UserError, match="cannot be reached .no answer"):
@@ -162,7 +163,7 @@ def test_a_listener_that_never_speaks_is_said(monkeypatch, port):
 
 @pytest.mark.parametrize("greeting", [b"SSH-2.0-OpenSSH_9.6\r\n", b"\0"])
 def test_a_listener_that_is_no_scheduler_is_said(monkeypatch, port, greeting):
-    monkeypatch.setattr(module, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(connection, "CONNECT_SECONDS", 0.5)
     port.listen()
     taken = []
 
@@ -219,7 +220,7 @@ def running(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
     """A loaded machine needs a while to start a scheduler."""
-    monkeypatch.setattr(module, "CONNECT_SECONDS", 90)
+    monkeypatch.setattr(connection, "CONNECT_SECONDS", 90)
 
 
 @pytest.fixture
@@ -239,7 +240,7 @@ def ready(running, workers):
 
 def knocks(address):
     try:
-        module._knock(address)
+        connection._knock(address)
     except d.UserError:
         return False
     return True
@@ -273,10 +274,10 @@ def test_the_command_prints_the_same_rows(monkeypatch, capsys, address):
 
 @pytest.mark.slow
 def test_other_code_on_a_worker_is_refused(monkeypatch, address):
-    monkeypatch.setattr(module, "_package", lambda: "0" * 64)
+    monkeypatch.setattr(connection, "package", lambda: "0" * 64)
     with pytest.raises(d.UserError, match=r"workers have dreamrsi [\d.]+ \(\w+\), this is [\d.]+ \(000000000000\)"):
         sweep(trees(), POLICIES, scheduler=address)
-    monkeypatch.setattr(module, "_check_versions", lambda *_: None)  # as for a worker that joins later
+    monkeypatch.setattr(connection, "_check_versions", lambda *_: None)  # as for a worker that joins later
     with pytest.raises(d.UserError, match=r"a worker has dreamrsi .*, which is not the code of the caller"):
         sweep(trees(), POLICIES, scheduler=address)
 
@@ -335,7 +336,7 @@ def test_a_stopped_scheduler_is_said(monkeypatch, tmp_path):
     with cluster(tmp_path, workers=0) as other:
         until(lambda: knocks(other.address))
         os.killpg(other.processes[0].pid, signal.SIGSTOP)
-        monkeypatch.setattr(module, "CONNECT_SECONDS", 1)
+        monkeypatch.setattr(connection, "CONNECT_SECONDS", 1)
         with pytest.raises(d.UserError, match="cannot be reached"):
             sweep(trees(), POLICIES, scheduler=other.address)
 
@@ -344,6 +345,6 @@ def test_a_stopped_scheduler_is_said(monkeypatch, tmp_path):
 def test_a_scheduler_without_workers_is_said(monkeypatch, tmp_path):
     with cluster(tmp_path, workers=0) as other:
         until(lambda: knocks(other.address))
-        monkeypatch.setattr(module, "CONNECT_SECONDS", 2)
+        monkeypatch.setattr(connection, "CONNECT_SECONDS", 2)
         with pytest.raises(d.UserError, match="has no worker"):
             sweep(trees(), POLICIES, scheduler=other.address)
