@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import dreamrsi as d
-from dreamrsi import cli_sweep
+from dreamrsi import cli_sweep, traces
 from dreamrsi.errors import UserError
 
 if TYPE_CHECKING:
@@ -100,9 +100,9 @@ def replay(
         return typer.echo(json.dumps([_episode(tree, episode) for tree, episode in episodes], indent=1))
     for (tree, episode), (_, used) in zip(episodes, loaded, strict=True):
         typer.echo(f"{tree.name}: {episode.policy}, width {used}")
-        for line in _rounds(tree, episode):
+        for line in traces.brief(episode, tree):
             typer.echo(f"  {line}")
-        typer.echo(f"  {_REASONS[episode.reason]} after {episode.rounds} rounds and {episode.attempts} attempts")
+        typer.echo(f"  {traces.REASONS[episode.reason]} after {episode.rounds} rounds and {episode.attempts} attempts")
         reached = d.outcome(episode, tree)
         if not math.isfinite(tree.best):
             typer.echo("  nothing in this tree has a score")
@@ -223,14 +223,6 @@ def run(
     typer.echo(f"{recorded.name}: {len(recorded)} attempts, best {recorded.best:.10g}")
 
 
-_REASONS = {
-    "stopped": "stopped by the policy",
-    "rounds": "ended by the limit of rounds",
-    "complete": "everything recorded was revealed",
-    "failed": "failed",
-}
-
-
 def _setting(text: str) -> tuple[str, Any]:
     """``name=value``; the value is JSON where it can be, else text."""
     name, equals, value = text.partition("=")
@@ -298,34 +290,6 @@ def _notes(trees: list[d.Tree], table: pd.DataFrame, beta1: float, beta2: float)
     if len({tree.header.task for tree in trees if not tree.header.synthetic}) > 1:
         notes.append("The trees are of different tasks, and raw scores were averaged; see --normalise range.")
     return notes
-
-
-def _rounds(tree: d.Tree, episode: d.Episode) -> list[str]:
-    """One line a round: the picks, and what they revealed."""
-    lines = []
-    order = iter(episode.order)
-    counts = _reveals_a_round(tree, episode)
-    best = -math.inf if tree.root is None else tree.root
-    for number, (picks, count) in enumerate(zip(episode.picks, counts, strict=True)):
-        shown = [tree.branches[b][a] for b, a in (next(order) for _ in range(count))]
-        best = max([best, *(a.score for a in shown if a.score is not None)])
-        names = " ".join("open" if pick == d.OPEN else str(pick) for pick in picks)
-        lines.append(f"round {number:2d}  picks {names}  -> {count} attempts, best so far {best:g}")
-    return lines
-
-
-def _reveals_a_round(tree: d.Tree, episode: d.Episode) -> list[int]:
-    """How many attempts each round revealed: the picks are walked once more."""
-    from dreamrsi.prefix import Prefix
-    from dreamrsi.replay import reveal
-
-    prefix = Prefix(tree.world, max(map(len, episode.picks), default=1))
-    counts, reveals = [], list[int]()
-    for picks in episode.picks:
-        before = len(reveals)
-        reveal(prefix, picks, reveals)
-        counts.append(len(reveals) - before)
-    return counts
 
 
 def _episode(tree: d.Tree, episode: d.Episode) -> dict[str, Any]:
