@@ -56,6 +56,11 @@ class Console:
         colour = not os.environ.get("NO_COLOR")
         return cls(echo, live=write, colour=colour, width=shutil.get_terminal_size().columns)
 
+    @property
+    def is_live(self) -> bool:
+        """Whether :meth:`running` shows anything."""
+        return self._live is not None
+
     def line(self, text: str = "") -> None:
         """Say a line that stays."""
         self.clear()

@@ -144,6 +144,11 @@ class Live:
     progress: Progress | None = None
     run: Runner = run_jobs
 
+    def seed_start(self) -> Start:
+        """The task's seed workspace, not evaluated yet."""
+        files = self.task.seed_workspace()
+        return Start(self.store.save(files, "refs/heads/root", f"{self.task.name}: the seed workspace"), None)
+
     def record(
         self,
         policy: Policy,
@@ -187,11 +192,8 @@ class Live:
         for folder in (scratch, path.parent):
             make_folder(folder)
         try:
-            if start is None:
-                files = self.task.seed_workspace()
-                seed = self.store.save(files, "refs/heads/root", f"{self.task.name}: the seed workspace")
-                start = Start(seed, None)
-            _Round(self, scratch, policy, number, start, guidance).record(path, header, limit)
+            first = self.seed_start() if start is None else start
+            _Round(self, scratch, policy, number, first, guidance).record(path, header, limit)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         return Tree.load(path)

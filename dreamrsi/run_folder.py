@@ -23,8 +23,10 @@ FORMAT = "dreamrsi.run/1"
 
 
 @contextlib.contextmanager
-def opened(folder: Path, config: dict[str, Any]) -> Iterator[None]:
+def opened(folder: Path, config: dict[str, Any], grows: str | None = None) -> Iterator[None]:
     """Take the folder for a run with this configuration, a new one or the one that it holds, until the block ends.
+
+    The number named by ``grows`` may differ from that of an earlier call; the largest is kept.
 
     Raises
     ------
@@ -33,7 +35,7 @@ def opened(folder: Path, config: dict[str, Any]) -> Iterator[None]:
     """
     _check_ours(folder)
     with locked(folder, "live run"):
-        _check_config(folder / "config.json", {"format": FORMAT, **config})
+        _check_config(folder / "config.json", {"format": FORMAT, **config}, grows)
         yield
 
 
@@ -105,16 +107,19 @@ def _check_ours(folder: Path) -> None:
         raise UserError(f"{folder}: is no run's folder, it holds {others[0]}; choose a new or empty folder")
 
 
-def _check_config(path: Path, config: dict[str, Any]) -> None:
+def _check_config(path: Path, config: dict[str, Any], grows: str | None) -> None:
     """Write the configuration, or compare it with the one that is there."""
     if not path.exists():
         atomic_write(path, json.dumps(config, indent=1) + "\n")
         return
     try:
         found = json.loads(path.read_bytes())
-        differing = [key for key in {**config, **found} if found.get(key) != config.get(key)]
-    except (OSError, ValueError, AttributeError, TypeError) as error:
+        differing = [key for key in {**config, **found} if key != grows and found.get(key) != config.get(key)]
+        longer = grows is not None and config[grows] > found[grows]
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise UserError(f"{path}: is not the configuration of a run ({error!r}); choose another folder") from error
     if differing:
         what = "; ".join(f"{key} was {found.get(key)!r} and is now {config.get(key)!r}" for key in differing)
         raise UserError(f"{path}: this folder holds another run: {what}. Give the same settings or another folder")
+    if longer:
+        atomic_write(path, json.dumps(config, indent=1) + "\n")
