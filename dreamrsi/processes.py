@@ -33,7 +33,7 @@ import msgspec
 from dreamrsi.agents import Agent, AgentFailure, Context, Proposal
 from dreamrsi.errors import UserError
 from dreamrsi.record import Status
-from dreamrsi.tasks import Evaluation, Task
+from dreamrsi.tasks import Evaluation, Program, Task, program_of
 from dreamrsi.workspace import Files, check_files
 
 Key = TypeVar("Key", bound=Hashable)
@@ -295,7 +295,15 @@ def _child(payload: bytes, folder: str, limit: float) -> None:
                 if not isinstance(proposal, Proposal):
                     raise TypeError(f"returned {type(proposal).__name__}; it must return a Proposal")
                 files = check_files(proposal.files)
+                program = program_of(job.task)
+                runs = program is not None and program.path in files
+                if program is not None and runs:
+                    files.pop(program.artifact, None)  # made by an earlier program, if by any
                 _write(folder, "made", _Made(files, proposal.tag, dict(proposal.metrics)))
+                if program is not None and runs:
+                    stage = "program"
+                    files = {**files, program.artifact: _run_program(program, files, job.context.seed, folder)}
+                    _write(folder, "made", _Made(files, proposal.tag, dict(proposal.metrics)))
             stage = "evaluator"
             evaluation = job.task.evaluate(files)
             if not isinstance(evaluation, Evaluation):
@@ -306,6 +314,17 @@ def _child(payload: bytes, folder: str, limit: float) -> None:
     except BaseException as error:  # SystemExit and KeyboardInterrupt too: the attempt failed, whatever it was
         _write(folder, "failure", _Failure(_tidy(f"{stage}: {type(error).__name__}: {error}", work)))
     os._exit(0)  # do not wait for threads that the candidate left behind
+
+
+def _run_program(program: Program, files: Files, seed: int, folder: str) -> bytes:
+    """Run the workspace's program in the sandbox; return the artifact that it makes."""
+    from dreamrsi.programs import make_artifact
+
+    result = make_artifact(program, files[program.path], seed, scratch=folder)
+    if result.status != "ok":
+        raise AgentFailure(result.reason or "", result.status)
+    artifact: bytes = result.value
+    return artifact
 
 
 def _tidy(text: str, work: str) -> str:

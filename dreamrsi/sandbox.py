@@ -14,15 +14,18 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from dreamrsi.errors import IllegalBatch, PolicyError, UserError
-from dreamrsi.prefix import Branch, Prefix
-from dreamrsi.replay import Episode, check_batch, failed, replay, reveal
-from dreamrsi.sandbox_child import MAX_ANSWERS, Answer, Ask, Loaded, News, Seen, Start
+from dreamrsi.prefix import Prefix
+from dreamrsi.replay import Episode, failed, replay
+from dreamrsi.sandbox_child import MAX_ANSWERS, Answer, Ask, Loaded, Plan, Planned
 from dreamrsi.sandbox_confine import MAX_TEXT, Setup
-from dreamrsi.sandbox_server import Gone, Process, Server, shared, shutdown
+from dreamrsi.sandbox_feed import Feed, Walk
+from dreamrsi.sandbox_server import Gone, Process, Server, printable, shared, shutdown
+from dreamrsi.sandbox_values import unpack
 from dreamrsi.tree import Tree
 
 __all__ = ["Limits", "SandboxedPolicy", "load_policy", "replay_sandboxed", "shutdown"]
@@ -31,6 +34,7 @@ MAX_SOURCE = 2**20
 """Bytes a policy's source may have."""
 
 _MAX_MESSAGE = 2**20  # bytes that are read of one message from a policy's process; more where the width is large
+_MAX_PLAN = 2**16
 _IMPORT_SECONDS = 60.0  # for the libraries that a policy imports; the policy's own time starts after them
 _MAX_NAME = 100
 
@@ -159,9 +163,9 @@ class SandboxedPolicy:
         self._given_server = _server
         self._process: Process | None = None
         self._closed = False
-        self._feed: _Feed | None = None
+        self._feed: Feed | None = None
         loaded = self._launch()
-        self.name = _printable(loaded.name or "", _MAX_NAME) or Path(file).stem
+        self.name = printable(loaded.name or "", _MAX_NAME) or Path(file).stem
         self.default_beta = loaded.beta
 
     def start(self, width: int) -> None:
@@ -177,7 +181,7 @@ class SandboxedPolicy:
             It raised, took too long, ended, or answered nonsense; names policy and round.
         """
         if self._feed is None:
-            self._feed = _Feed(0, prefix, self.beta)
+            self._feed = Feed(0, prefix, self.beta)
         try:
             [answer] = self._ask([self._feed.ask()])
         except Gone as error:
@@ -195,7 +199,7 @@ class SandboxedPolicy:
         if width < 1:
             raise UserError(f"width is {width}; a batch needs room for at least one pick")
         self._begin(width)
-        walks = [_Walk(self, number, tree, width, max_rounds) for number, tree in enumerate(trees)]
+        walks = [Walk(self, number, tree, width, max_rounds) for number, tree in enumerate(trees)]
         running = [walk for walk in walks if walk.episode is None]
         while running:
             answers: list[Answer] = []
@@ -209,6 +213,45 @@ class SandboxedPolicy:
                 walk.fail(self._error(walk.prefix.round, gone))
             running = [walk for walk in running if walk.episode is None]
         return [walk.episode for walk in walks if walk.episode is not None]
+
+    def plan_grid(self, summaries: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+        """Ask a new ``Policy()`` for the caps of the next live run; None if it has no ``plan_grid`` or wants none.
+
+        Parameters
+        ----------
+        summaries : of finished runs, plain JSON values.
+
+        Returns
+        -------
+        dict or None
+            What the policy returned, as plain JSON values; a dataclass arrives as a dict. Its meaning is not checked.
+
+        Raises
+        ------
+        PolicyError
+            It raised, took too long, ended, or returned something else.
+        """
+        self._ensure()
+        process = self._process
+        assert process is not None
+        try:
+            process.send(msgspec.msgpack.encode(Plan(self.beta, list(summaries))), self._limits.seconds)
+            answer = process.receive(self._limits.seconds, "plan_grid()", _MAX_PLAN)
+            planned = msgspec.msgpack.decode(answer, type=Planned)
+            plan = unpack(planned.plan) if planned.plan is not None else None
+        except Gone as error:
+            raise PolicyError(f"policy {self.name}: {error}") from None
+        except ValueError as error:  # msgspec's errors among them
+            process.end()
+            raise PolicyError(f"policy {self.name}: plan_grid() gave a malformed answer: {error}") from None
+        except BaseException:
+            process.end()
+            raise
+        if planned.error is not None:
+            raise PolicyError(f"policy {self.name}: plan_grid() raised {printable(planned.error, MAX_TEXT)}")
+        if plan is not None and type(plan) is not dict:
+            raise PolicyError(f"policy {self.name}: plan_grid() returned a {type(plan).__name__}; it must be a dict")
+        return plan
 
     def close(self) -> None:
         """End the process."""
@@ -231,15 +274,19 @@ class SandboxedPolicy:
         return f"<sandboxed policy {self.name}, sha256 {self.sha256[:12]}>"
 
     def _begin(self, width: int) -> None:
+        self._ensure()
+        if self._cap is not None:
+            self._cap = _MAX_MESSAGE + MAX_ANSWERS * 5 * width  # a pick takes at most five bytes
+        self._feed = None
+
+    def _ensure(self) -> None:
+        """See that there is a process to ask."""
         if self._closed:
             raise PolicyError(f"policy {self.name}: was closed; load it again")
         if self._process is None or not self._process.usable:
             if self._process is not None:
                 self._process.end()
             self._launch()
-        if self._cap is not None:
-            self._cap = _MAX_MESSAGE + MAX_ANSWERS * 5 * width  # a pick takes at most five bytes
-        self._feed = None
 
     def _launch(self) -> Loaded:
         """Start the process and let it load the policy."""
@@ -261,7 +308,7 @@ class SandboxedPolicy:
             raise
         if loaded.name is None:
             process.end()
-            raise PolicyError(_printable(loaded.error or f"{file}: cannot be loaded", MAX_TEXT))
+            raise PolicyError(printable(loaded.error or f"{file}: cannot be loaded", MAX_TEXT))
         return loaded
 
     def _ask(self, asks: list[Ask], answers: list[Answer] | None = None) -> list[Answer]:
@@ -291,96 +338,10 @@ class SandboxedPolicy:
 
     def _refusal(self, round_: int, answer: dict[str, str]) -> PolicyError:
         if "illegal" in answer:
-            text = _printable(answer["illegal"], MAX_TEXT)  # that of check_batch, if the policy left it alone
+            text = printable(answer["illegal"], MAX_TEXT)  # that of check_batch, if the policy left it alone
             named = text.startswith(f"policy {self.name}, round {round_}")
             return IllegalBatch(text if named else f"policy {self.name}, round {round_}: {text}")
-        return self._error(round_, "raised " + _printable(answer.get("raised", "something"), MAX_TEXT))
-
-
-class _Feed:
-    """What of one episode's prefix was sent, so that each question carries only what is new."""
-
-    def __init__(self, number: int, prefix: Prefix, beta: float | None) -> None:
-        header = prefix._world.header
-        forks = bool(prefix._world.children)
-        self._start: Start | None = Start(
-            prefix.width, beta, prefix.root, prefix.advice, header.branches, header.steps, forks
-        )
-        self._number = number
-        self._prefix = prefix
-        self._sent: list[int] = []  # attempts of each opened branch
-        self.batch: Sequence[int] = ()  # the last answer
-
-    def ask(self) -> Ask:
-        """The next question."""
-        if self._start is not None:
-            start, self._start = self._start, None
-            return Ask(self._number, start, None)
-        prefix, sent = self._prefix, self._sent
-        branches: Sequence[Branch] = prefix.branches
-        extended: list[Seen | None] = []
-        for pick in self.batch:
-            if pick < 0:
-                continue
-            branch = branches[pick]
-            n = branch._n
-            if n == sent[pick]:
-                extended.append(None)
-            else:
-                sent[pick] = n
-                chain = branch._chain
-                extended.append((chain.scores[n - 1], chain.statuses[n - 1]))  # type: ignore[arg-type]
-        opened = []
-        for branch in branches[len(sent) :]:
-            chain = branch._chain
-            opened.append((chain.scores[0], chain.statuses[0], chain.tag, branch.origin))
-            sent.append(1)
-        return Ask(self._number, None, News(extended, opened, prefix._open_failed))  # type: ignore[arg-type]
-
-
-class _Walk:
-    """One episode of a lockstep replay; :func:`dreamrsi.replay` turned inside out."""
-
-    def __init__(self, policy: SandboxedPolicy, number: int, tree: Tree, width: int, max_rounds: int | None) -> None:
-        self.prefix = Prefix(tree.world, width)
-        self.feed = _Feed(number, self.prefix, policy.beta)
-        self.episode: Episode | None = None
-        self._policy = policy
-        self._tree = tree
-        self._limit = len(tree) if max_rounds is None else max_rounds
-        self._picks: list[tuple[int, ...]] = []
-        self._reveals: list[int] = []
-        self._go_on()
-
-    def take(self, answer: Answer) -> None:
-        """Check the answer and reveal what it picks."""
-        try:
-            if isinstance(answer, dict):
-                raise self._policy._refusal(self.prefix.round, answer)
-            batch = check_batch(self._policy.name, self.prefix, answer)
-        except PolicyError as error:
-            return self.fail(error)
-        if not batch:
-            return self._end("stopped")
-        self.feed.batch = batch
-        self._picks.append(batch)
-        reveal(self.prefix, batch, self._reveals)
-        self._go_on()
-
-    def fail(self, error: PolicyError) -> None:
-        """The policy broke its contract here."""
-        self.episode = failed(self._policy.name, self._tree.name, error)
-
-    def _go_on(self) -> None:
-        if len(self._reveals) >= len(self._tree):
-            self._end("complete")
-        elif len(self._picks) >= self._limit:
-            self._end("rounds")
-
-    def _end(self, reason: str) -> None:
-        self.episode = Episode(
-            self._policy.name, self._tree.name, tuple(self._picks), self._reveals, self.prefix.best, reason
-        )
+        return self._error(round_, "raised " + printable(answer.get("raised", "something"), MAX_TEXT))
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -393,8 +354,3 @@ def _read(path: str | os.PathLike[str]) -> bytes:
             return file.read(MAX_SOURCE + 1)
     except OSError as error:
         raise PolicyError(f"{path}: cannot be read ({error.strerror}); give the path of a policy's file") from error
-
-
-def _printable(text: str, size: int) -> str:
-    """A text from a policy's process, safe to print: no control characters, so no tricks with terminals."""
-    return "".join(c if c.isprintable() else " " for c in text[:size])

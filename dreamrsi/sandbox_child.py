@@ -1,9 +1,9 @@
-"""What runs on the other side of the sandbox: a server that forks, and the processes that run policies.
+"""What runs on the other side of the sandbox: a server that forks, and the processes that run policies and programs.
 
 The server is a fresh interpreter that has seen nothing but this package and numpy: no tree, no policy, no secret of
-the caller. It never runs untrusted code; it forks a process for every policy, which confines itself before it
-executes the first line of the policy's source. Everything a policy learns about a tree arrives here as messages that
-carry what was revealed and nothing else. What is said here to be a guard is described in ``docs/sandbox.md``.
+the caller. It never runs untrusted code; it forks a process for every policy or candidate program, which confines
+itself before it executes the first line of the source. Everything a policy learns about a tree arrives here as messages
+that carry what was revealed and nothing else. What is said here to be a guard is described in ``docs/sandbox.md``.
 """
 
 from __future__ import annotations
@@ -24,19 +24,32 @@ from dreamrsi.errors import IllegalBatch
 from dreamrsi.prefix import Branch, Prefix, World
 from dreamrsi.record import Attempt, Header, Root, Status
 from dreamrsi.replay import check_batch, reveal
-from dreamrsi.sandbox_confine import MAX_TEXT, LoadError, Setup, confine, import_for, libc, load, nobody, text_of, where
+from dreamrsi.sandbox_channel import CHANNEL, receive, send
+from dreamrsi.sandbox_confine import (
+    MAX_TEXT,
+    LoadError,
+    Setup,
+    confine,
+    execute,
+    import_for,
+    libc,
+    nobody,
+    policy_class,
+    text_of,
+    where,
+)
+from dreamrsi.sandbox_program import answer_calls
+from dreamrsi.sandbox_values import pack
 
-CHANNEL = 3  # the descriptor of a policy's process on which questions come and answers go
 REQUEST = struct.Struct("<cq")  # to the server: what to do, and with which process
 REPLY = struct.Struct("<qi")  # from the server: a process id and a wait status
-_LENGTH = struct.Struct("<I")
 MAX_ANSWERS = 100  # in one message
 _FLUSH = 0.5  # seconds after which answers that are there are sent, though others are still to come
 _EXIT_WAIT = 0.5  # seconds that a process which closed its channel has to end, so that its exit code is known
 
 
 class Loaded(msgspec.Struct, array_like=True):
-    """The answer to it. ``name`` is None where loading failed, and ``error`` says why."""
+    """The answer to the setup. ``name`` is None where loading failed, and ``error`` says why."""
 
     name: str | None
     error: str | None
@@ -75,6 +88,20 @@ class Ask(msgspec.Struct, array_like=True):
     news: News | None
 
 
+class Plan(msgspec.Struct):
+    """Another question: what :meth:`plan_grid` says to summaries of finished runs (plain JSON values)."""
+
+    beta: float | None
+    summaries: list[dict[str, Any]]
+
+
+class Planned(msgspec.Struct, array_like=True):
+    """The answer to it: the plan, packed; None where the policy has no such method."""
+
+    plan: bytes | None
+    error: str | None
+
+
 Answer = list[int] | dict[str, str]
 """A batch, or {"illegal" or "raised": what went wrong}."""
 
@@ -109,7 +136,7 @@ def _serve(control: socket.socket, running: set[int]) -> None:
         if command == b"f":
             process = os.fork()
             if process == 0:
-                _policy_process(fds[0])
+                _process(fds[0])
             running.add(process)
             os.close(fds[0])
             control.sendall(REPLY.pack(process, 0))
@@ -133,14 +160,14 @@ def _end(process: int, wait: float) -> int:
     return status
 
 
-# A policy's process.
+# A sandboxed process.
 
 
-def _policy_process(fd: int) -> None:
-    """Run one policy on the given channel and never return."""
+def _process(fd: int) -> None:
+    """Run one policy or program on the given channel and never return."""
     try:
         os.setsid()
-        os.dup2(1, 2)  # what a policy prints goes nowhere; the server's own errors go to the caller
+        os.dup2(1, 2)  # what it prints goes nowhere; the server's own errors go to the caller
         os.dup2(fd, CHANNEL)
         os.closerange(CHANNEL + 1, 1024)  # the server's own channel among them
         with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the caller has hung up
@@ -151,43 +178,25 @@ def _policy_process(fd: int) -> None:
 
 
 def _work() -> None:
-    setup = msgspec.msgpack.decode(_receive(), type=Setup)
+    setup = msgspec.msgpack.decode(receive(), type=Setup)
     try:
         missing = import_for(setup.source)
-        _send(b"")  # the imports are done: from here on the policy's own time counts
+        send(b"")  # the imports are done: from here on the policy's own time counts
         confine(setup)
-        made = load(setup, missing)
+        module = execute(setup, missing)
+        made = None if setup.program else policy_class(module, setup.file)
     except LoadError as error:
-        _send(msgspec.msgpack.encode(Loaded(None, str(error)[:MAX_TEXT], None)))
+        send(msgspec.msgpack.encode(Loaded(None, str(error)[:MAX_TEXT], None)))
         return
+    if made is None:
+        send(msgspec.msgpack.encode(Loaded(setup.stem, None, None)))
+        return answer_calls(module, setup.file)
     name = getattr(made, "name", None)
     name = name if isinstance(name, str) else setup.stem
     beta = getattr(made, "beta", None)
     beta = float(beta) if isinstance(beta, (int, float)) else None
-    _send(msgspec.msgpack.encode(Loaded(name, None, beta)))
+    send(msgspec.msgpack.encode(Loaded(name, None, beta)))
     _answer(made, name, setup.file)
-
-
-def _receive() -> bytes:
-    size = _LENGTH.unpack(_exactly(_LENGTH.size))[0]
-    return _exactly(size)
-
-
-def _exactly(size: int) -> bytes:
-    chunks = []
-    while size:
-        chunk = os.read(CHANNEL, size)
-        if not chunk:
-            raise EOFError
-        chunks.append(chunk)
-        size -= len(chunk)
-    return b"".join(chunks)
-
-
-def _send(body: bytes) -> None:
-    view = memoryview(_LENGTH.pack(len(body)) + body)
-    while view:
-        view = view[os.write(CHANNEL, view) :]
 
 
 # Episodes.
@@ -231,22 +240,25 @@ class _Episode:
 
 def _answer(made: type, name: str, file: str) -> None:
     """Answer questions until the caller hangs up."""
-    decode = msgspec.msgpack.Decoder(list[Ask]).decode
+    decode = msgspec.msgpack.Decoder(list[Ask] | Plan).decode
     encode = msgspec.msgpack.Encoder().encode
     episodes: dict[int, _Episode] = {}
     while True:
-        asks = decode(_receive())
+        asks = decode(receive())
+        if isinstance(asks, Plan):
+            send(encode(_plan(made, asks, file)))
+            continue
         known, episodes = episodes, {}
         answers: list[tuple[int, ...] | dict[str, str]] = []
         sent = time.monotonic()
         for ask in asks:
             answers.append(_choose(made, name, file, ask, known, episodes))
             if len(answers) == MAX_ANSWERS or time.monotonic() - sent > _FLUSH:
-                _send(encode(answers))
+                send(encode(answers))
                 answers = []
                 sent = time.monotonic()
         if answers:
-            _send(encode(answers))
+            send(encode(answers))
 
 
 def _choose(
@@ -266,3 +278,15 @@ def _choose(
         return {"illegal": str(error)[:MAX_TEXT].encode(errors="replace").decode()}
     except BaseException as error:
         return {"raised": f"{text_of(error)} ({where(error, file)})"}
+
+
+def _plan(made: type, question: Plan, file: str) -> Planned:
+    try:
+        policy: Any = made()
+        if not hasattr(policy, "plan_grid"):
+            return Planned(None, None)
+        if question.beta is not None:
+            policy.beta = question.beta
+        return Planned(pack(policy.plan_grid(question.summaries)), None)
+    except BaseException as error:
+        return Planned(None, f"{text_of(error)} ({where(error, file)})")

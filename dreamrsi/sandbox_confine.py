@@ -1,4 +1,4 @@
-"""How a policy's process loads the policy's source, and what it gives up before it does."""
+"""How a sandboxed process loads the source it is to run, and what it gives up before it does."""
 
 from __future__ import annotations
 
@@ -25,9 +25,20 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _CLONE_NEWUSER = 0x10000000
 _CAPABILITY_VERSION_3 = 0x20080522
 
+_LATE = {
+    "differential_evolution": "multiprocessing",
+    "shgo": "scipy.stats",
+    "COBYLA": "scipy._lib.pyprima.cobyla.cobyla",
+    "COBYQA": "scipy._lib.cobyqa",
+}
+"""What parts of SciPy import only when they are called: a word in the source -> the module."""
+
 
 class Setup(msgspec.Struct, array_like=True):
-    """The first message: the source, and the limits to run it under. ``off`` switches guards off, for tests."""
+    """The first message: the source, and the limits to run it under.
+
+    ``off`` switches guards off, for tests; ``program`` says that the source is a candidate program and no policy.
+    """
 
     source: bytes
     file: str
@@ -35,6 +46,7 @@ class Setup(msgspec.Struct, array_like=True):
     memory: int
     cpu_seconds: int
     off: list[str]
+    program: bool = False
 
 
 class LoadError(Exception):
@@ -63,6 +75,9 @@ def import_for(source: bytes) -> dict[str, str]:
                     bound[alias.asname] = sys.modules.get(alias.name, types.ModuleType("missing"))
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             _import(node.module, [alias.name for alias in node.names], failed)
+    for word, name in _LATE.items():
+        if word.encode() in source and "scipy.optimize" in sys.modules:
+            _import(name, [], {})
     for node in nodes:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in bound:
             with suppress(Exception):
@@ -81,11 +96,17 @@ def _import(name: str, names: list[str], failed: dict[str, str]) -> types.Module
     return module
 
 
-def load(setup: Setup, missing: dict[str, str]) -> type:
-    """Execute the source and return its class Policy."""
+def execute(setup: Setup, missing: dict[str, str]) -> types.ModuleType:
+    """Execute the source as a module.
+
+    Raises
+    ------
+    LoadError
+        It cannot be compiled, imports what is not there, or raises.
+    """
     file = setup.file
-    module = types.ModuleType("policy")
-    sys.modules["policy"] = module  # dataclasses and pickle look there
+    module = types.ModuleType("program" if setup.program else "policy")
+    sys.modules[module.__name__] = module  # dataclasses and pickle look there
     try:
         exec(compile(setup.source, file, "exec", dont_inherit=True), module.__dict__)  # nosec: this is the sandbox
     except SyntaxError as error:
@@ -96,10 +117,21 @@ def load(setup: Setup, missing: dict[str, str]) -> type:
         place = where(error, file)
         raise LoadError(
             f"{place}: cannot import {error.name} ({reason}); install it, or import what is installed. Imports must be "
-            "written as import statements: only those are loaded before files are closed to the policy"
+            "written as import statements: only those are carried out before no file can be opened any more"
         ) from None
     except BaseException as error:
         raise LoadError(f"{where(error, file)}: raised {text_of(error)} while it was loaded; mend the line") from None
+    return module
+
+
+def policy_class(module: types.ModuleType, file: str) -> type:
+    """The module's class Policy.
+
+    Raises
+    ------
+    LoadError
+        There is none, it cannot be made without arguments, or it has no start() and choose().
+    """
     made = module.__dict__.get("Policy")
     if not isinstance(made, type):
         raise LoadError(f"{file}: defines no class Policy; the class with start() and choose() must have that name")
@@ -116,7 +148,7 @@ def load(setup: Setup, missing: dict[str, str]) -> type:
 
 
 def where(error: BaseException, file: str) -> str:
-    """The last line of the policy that the error passed through."""
+    """The last line of the source that the error passed through."""
     line = None
     step = error.__traceback__
     while step is not None:
@@ -134,7 +166,9 @@ def text_of(error: BaseException) -> str:
     try:
         text = f"{kind}: {error}".encode(errors="replace").decode()[:MAX_TEXT]
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.EAGAIN):
-            text += ": a policy can open no files or sockets and start no processes"
+            text += ": in the sandbox no file or socket can be opened and no process be started"
+        if isinstance(error, ModuleNotFoundError):
+            text += "; in the sandbox only what import statements of the source name is there"
     except Exception:
         return kind
     return text.removesuffix(": ")

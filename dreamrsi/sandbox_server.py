@@ -1,4 +1,4 @@
-"""The caller's handle on the sandbox: the server that forks policies' processes, and the channel to each of them."""
+"""The caller's handle on the sandbox: the server that forks sandboxed processes, and the channel to each of them."""
 
 from __future__ import annotations
 
@@ -53,17 +53,22 @@ _SIGNALS: dict[int, str] = {
 
 
 class Gone(Exception):
-    """A policy's process ended, fell silent or talked nonsense; the text says which."""
+    """A sandboxed process ended, fell silent or talked nonsense; the text says which."""
+
+
+class Late(Gone):
+    """It took more time than it had."""
 
 
 class Server:
-    """An interpreter that has loaded what policies need and forks a process for each; it runs no policy itself."""
+    """An interpreter that has loaded what policies need and forks a process for each; it runs none of them itself."""
 
-    def __init__(self, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, environment: dict[str, str] | None = None, folder: str | os.PathLike[str] | None = None) -> None:
+        """Start it. ``folder`` is where the empty folder is made that its processes see; the system's if None."""
         self.environment = clean_environment() if environment is None else environment
         self._lock = threading.Lock()
-        self._folder = tempfile.mkdtemp(prefix="dreamrsi-sandbox-")
-        os.chmod(self._folder, 0o755)  # empty, and stays so: the policies' whole file system
+        self._folder = tempfile.mkdtemp(prefix="dreamrsi-sandbox-", dir=folder)
+        os.chmod(self._folder, 0o755)  # empty, and stays so: the whole file system of its processes
         self._control, theirs = socket.socketpair()
         self._log = tempfile.TemporaryFile()
         with theirs:
@@ -147,7 +152,7 @@ class Server:
 
 
 class Process:
-    """The channel to one policy's process. Every message is a length in four bytes and then as many bytes."""
+    """The channel to one sandboxed process. Every message is a length in four bytes and then as many bytes."""
 
     def __init__(self, server: Server, pid: int, channel: socket.socket) -> None:
         self.pid = pid
@@ -170,9 +175,9 @@ class Process:
             self._channel.sendall(len(body).to_bytes(4, "little") + body)
         except TimeoutError:
             self.end()
-            raise Gone(f"took no message for {seconds:g} s") from None
+            raise Late(f"took no message for {seconds:g} s") from None
         except OSError:
-            raise Gone(self._epitaph()) from None
+            raise self._epitaph() from None
 
     def receive(self, seconds: float, what: str, cap: int | None) -> bytes:
         """Return the next message.
@@ -203,20 +208,21 @@ class Process:
                 more = self._channel.recv(65536)
             except TimeoutError:
                 self.end()
-                raise Gone(late) from None
+                raise Late(late) from None
             except OSError:
                 more = b""
             if not more:
-                raise Gone(self._epitaph())
+                raise self._epitaph()
             self._buffer += more
 
-    def _epitaph(self) -> str:
+    def _epitaph(self) -> Gone:
         """How a process that hung up came to its end."""
         status = self._status(wait=True)
         if os.WIFEXITED(status):
-            return f"the process ended by itself with exit code {os.WEXITSTATUS(status)}"
+            return Gone(f"the process ended by itself with exit code {os.WEXITSTATUS(status)}")
         number = os.WTERMSIG(status)
-        return f"the process ended with {_SIGNALS.get(number, f'signal {number}')}"
+        kind = Late if number == signal.SIGXCPU else Gone
+        return kind(f"the process ended with {_SIGNALS.get(number, f'signal {number}')}")
 
     def end(self) -> None:
         """Kill the process and its group; harmless if it has ended."""
@@ -239,8 +245,13 @@ class Process:
             return int(signal.SIGKILL)
 
 
+def printable(text: str, size: int) -> str:
+    """A text from a sandboxed process, safe to print: bounded, no control characters, so no tricks with terminals."""
+    return "".join(c if c.isprintable() else " " for c in text[:size])
+
+
 def clean_environment() -> dict[str, str]:
-    """The variables a policy's process gets: a short list of the caller's, and fixed ones."""
+    """The variables a sandboxed process gets: a short list of the caller's, and fixed ones."""
     return {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ} | _SET_VARIABLES
 
 
@@ -249,7 +260,7 @@ _starting = threading.Lock()
 
 
 def shared() -> Server:
-    """The server that all policies of this process share; started at the first call, ended at exit."""
+    """The server that all policies and programs of this process share; started at the first call, ended at exit."""
     with _starting:
         server = _servers.get(os.getpid())
         if server is None or not server.alive:
@@ -261,7 +272,7 @@ def shared() -> Server:
 
 @atexit.register
 def shutdown() -> None:
-    """End the shared server and every policy's process. The next policy starts a new one."""
+    """End the shared server and every sandboxed process. The next one starts a new server."""
     server = _servers.pop(os.getpid(), None)
     if server is not None:
         with suppress(OSError):

@@ -56,7 +56,7 @@ def test_reading_the_tree_file(tmp_path, hidden):
     TREE.save(path)
     code = f"assert '9.5' in open({str(path)!r}).read()"
     assert attack(code, "files", "user") is None
-    assert "a policy can open no files" in attack(code, "user")
+    assert "no file or socket can be opened" in attack(code, "user")
     assert attack(code)
     needs(hidden, NO_NAMESPACE)
     assert "FileNotFoundError" in attack(code, "files")  # either guard is enough
@@ -77,7 +77,7 @@ def test_opening_a_file_in_the_place_of_one_that_was_closed(tmp_path):
     TREE.save(path)
     code = f"os.close(0)\nassert os.open({str(path)!r}, os.O_RDONLY) == 0"
     assert attack(code, "files", "user") is None
-    assert "a policy can open no files" in attack(code, "user")
+    assert "no file or socket can be opened" in attack(code, "user")
 
 
 def test_removing_a_file_needs_no_descriptor(tmp_path, hidden):
@@ -139,7 +139,7 @@ def test_sockets():
     with socket.create_server(("127.0.0.1", 0)) as listening:
         code = f"socket.socket().connect((b'127.0.0.1', {listening.getsockname()[1]}))"
         assert attack(code, "files") is None
-        assert "a policy can open no files or sockets" in attack(code)
+        assert "no file or socket can be opened" in attack(code)
 
 
 FORK = """
@@ -162,7 +162,7 @@ def test_a_small_fork_bomb_and_what_is_left_of_it():
     while any(map(is_alive, pids)) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not any(map(is_alive, pids)), "the group was killed with the policy"
-    assert "start no processes" in attack(FORK)
+    assert "no process be started" in attack(FORK)
     assert "can't start new thread" in attack("import threading\nthreading.Thread(target=print).start()")
 
 

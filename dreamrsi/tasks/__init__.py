@@ -62,7 +62,7 @@ class Program:
     artifact : the file that is made of what ``solve`` returns: a JSON value, in which arrays become lists.
     statement : what the program must do, for whoever writes it.
     seed : the first program.
-    seconds : wall time for all of the program's work, without the imports.
+    seconds : wall time of ``solve``, and of loading the source before it, without its imports.
     memory : bytes of address space beyond what its imports took.
     """
 
