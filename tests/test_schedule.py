@@ -169,7 +169,7 @@ def test_the_rules_by_hand():
     # half the batch after each round that raised the best, all of it after one that did not
     narrow = Schedule(narrow=0.5)
     wide = tree_of([[1.0, 2.0, 2.0, 3.0], [1.0, 1.0, 1.0, 1.0]], steps=4, branches=2)
-    assert d.replay(load(narrow), wide, 2).picks == ((-1, -1), (0, 1), (0,), (0, 1), (1,))
+    assert d.replay(load(narrow), wide, 2).picks == ((-1, -1), (0,), (0,), (0, 1), (1,), (1,))
 
 
 def test_drift_moves_the_level_while_the_best_stalls():
