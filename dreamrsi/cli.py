@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import dreamrsi as d
-from dreamrsi import cli_sweep, traces
+from dreamrsi import cli_import, cli_sweep, traces
 from dreamrsi.errors import UserError
 
 if TYPE_CHECKING:
@@ -162,6 +162,7 @@ def score(
 
 
 app.command(short_help="Replay policies at many settings, here or on a Dask cluster.")(cli_sweep.sweep)
+app.command("import", short_help="Read another system's run log into a tree file.")(cli_import.import_log)
 
 
 @app.command(short_help="List the built-in policies and their parameters.")

@@ -1,0 +1,87 @@
+"""The command ``import``, registered by :mod:`dreamrsi.cli`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dreamrsi.errors import UserError
+
+Pairs = list[str] | None
+
+
+def import_log(
+    format: Annotated[str, typer.Argument(metavar="FORMAT", help="What wrote the log; `list` lists the formats.")],
+    path: Annotated[Path | None, typer.Argument(metavar="PATH", help="The file or folder of the log.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="TREE", help="The tree file to write.")] = None,
+    task: Annotated[str | None, typer.Option(help="What was searched; the name of PATH if not given.")] = None,
+    direction: Annotated[str | None, typer.Option(help="max or min, where the log does not say it.")] = None,
+    score: Annotated[str | None, typer.Option(help="The metric to score by, for logs with several.")] = None,
+    column: Annotated[
+        Pairs, typer.Option(metavar="FIELD=NAME", help="csv, jsonl: the log's name for a field; again for more.")
+    ] = None,
+    status: Annotated[
+        Pairs, typer.Option(metavar="WORD=STATUS", help="csv, jsonl: what a word of the status column means.")
+    ] = None,
+    root: Annotated[str | None, typer.Option(metavar="ID", help="csv, jsonl: the id of the starting program.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object for machines.")] = False,
+) -> None:
+    """Read another system's run log into a tree file, and report what was kept and what the log cannot say.
+
+    The log is not changed, and nothing in it is executed. Higher scores are better in a tree: where lower ones are in
+    the log, the tree holds -score.
+    """
+    from dreamrsi import logs
+
+    if format == "list":
+        for name, (_, about) in logs.FORMATS.items():
+            typer.echo(f"{name:14} {about}")
+        return
+    if path is None or out is None:
+        raise UserError("give a format, the path of the log, and -o with the tree file to write")
+    if direction not in (None, "max", "min"):
+        raise UserError(f"--direction {direction}: give max or min")
+    _check_out(out)
+    columns, statuses = _pairs("--column", column), _pairs("--status", status)
+    tree, report = logs.read(
+        format,
+        path,
+        task=task,
+        direction=direction,  # type: ignore[arg-type]  # checked above
+        score=score,
+        columns=columns,
+        statuses=statuses,
+        root=root,
+    )
+    tree.save(out)
+    if as_json:
+        return typer.echo(json.dumps(report.as_dict() | {"tree": str(out)}, indent=1))
+    typer.echo(f"{path}: {format} log of {tree.header.task}")
+    for line in report.lines():
+        typer.echo(f"  {line}")
+    best = f"best {tree.best:.10g}" if tree.best > float("-inf") else "nothing has a score"
+    typer.echo(f"{out}: {len(tree.branches)} branches, {len(tree)} attempts, {best}")
+
+
+def _check_out(out: Path) -> None:
+    """Only a tree may be written over: a file of the log, or of anything else, stays as it is."""
+    from dreamrsi.record import FORMAT
+
+    if not out.exists():
+        return
+    if out.is_file():
+        with out.open("rb") as file:
+            if FORMAT.encode() in file.readline(100_000):
+                return
+    raise UserError(f"{out}: is there and is no tree file; it is not written over, choose another name")
+
+
+def _pairs(option: str, given: Pairs) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given or ()]
+    for text, (name, _, value) in zip(given or (), pairs, strict=True):
+        if not name or not value:
+            raise UserError(f"{option} {text}: write it as NAME=VALUE")
+    return {name: value for name, _, value in pairs}

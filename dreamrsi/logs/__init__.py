@@ -1,0 +1,123 @@
+"""Other systems' run logs, read into trees."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple, Protocol, cast
+
+from dreamrsi.errors import UserError
+from dreamrsi.logs.report import Report, account, settle
+from dreamrsi.logs.rows import Direction, Log, Row, grow
+from dreamrsi.logs.source import Source, strict
+from dreamrsi.record import Header, Root
+from dreamrsi.tree import Tree
+
+__all__ = ["FORMATS", "Imported", "Log", "Options", "Report", "Row", "read"]
+
+
+class Imported(NamedTuple):
+    """The tree of a foreign log, and the report of what was kept and what the log could not say."""
+
+    tree: Tree
+    report: Report
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user said about a log.
+
+    Attributes
+    ----------
+    direction : ``max`` or ``min``, where the log does not say it.
+    score : the metric to score by, for formats with several.
+    columns : field: the log's name for it, for the plain formats.
+    statuses : a status word of the log: one of ours, for the plain formats.
+    root : the id of the starting program, for the plain formats.
+    """
+
+    direction: Direction | None = None
+    score: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    statuses: Mapping[str, str] = field(default_factory=dict)
+    root: str | None = None
+
+
+class Importer(Protocol):
+    """What a module of this package defines."""
+
+    TAKES: tuple[str, ...]  # the options it uses besides direction
+
+    def load(self, source: Source, options: Options) -> Log:
+        """Read the rows of a log."""
+        ...
+
+
+FORMATS: dict[str, tuple[str, str]] = {  # name: module, what it reads
+    "csv": ("tables", "a table with a header line (.tsv: tab-separated); --column names the columns"),
+    "jsonl": ("tables", "JSON Lines, one object an attempt; --column names the fields"),
+}
+
+
+def read(
+    format: str,
+    path: str | os.PathLike[str],
+    *,
+    task: str | None = None,
+    direction: Direction | None = None,
+    score: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    statuses: Mapping[str, str] | None = None,
+    root: str | None = None,
+) -> Imported:
+    """Read the log of another system into a tree. Nothing of the log is changed or executed.
+
+    Parameters
+    ----------
+    format : a key of :data:`FORMATS`.
+    path : the file or folder of the log.
+    task : what was searched; the name of the file or folder if not given.
+    direction, score, columns, statuses, root : see :class:`Options`.
+
+    Raises
+    ------
+    UserError
+        The log is of another format, cut off, or contradicts itself; or the direction of the score is not known, or
+        contradicts the one given; or an option does not go with the format.
+    """
+    if format not in FORMATS:
+        raise UserError(f"{format!r} is no format of a log; choose one of {', '.join(FORMATS)}")
+    importer = cast(Importer, importlib.import_module(f"dreamrsi.logs.{FORMATS[format][0]}"))
+    options = Options(direction, score, columns or {}, statuses or {}, root)
+    given = {name: value for name, value in asdict(options).items() if value}
+    for name in given:
+        if name != "direction" and name not in importer.TAKES:
+            raise UserError(f"{format} logs take no {name}; leave it out")
+    if direction not in (None, "max", "min"):
+        raise UserError(f"direction is {direction!r}; give max or min")
+    source = Source(path)
+    try:
+        log = importer.load(source, options)
+        way, because = settle(log, direction)
+        grown = grow(log.rows, way)
+    except RecursionError as error:
+        raise UserError(f"{path}: is nested too deeply") from error
+    except UserError as error:
+        raise error if str(path) in str(error) else UserError(f"{path}: {error}") from error
+    report = account(format, log, grown, way, because)
+    provenance = _provenance(source, report, given)
+    header = Header(task=str(strict(task or source.name)), root=Root(grown.root), provenance=provenance)
+    return Imported(Tree(header, grown.attempts, name=str(path)), report)
+
+
+def _provenance(source: Source, report: Report, given: dict[str, Any]) -> dict[str, Any]:
+    from dreamrsi import __version__
+
+    return {
+        "dreamrsi": __version__,
+        "log": source.digest(),
+        "options": strict(given),
+        "import": strict(report.as_dict()),
+    }
