@@ -34,7 +34,7 @@ MAX_SOURCE = 2**20
 """Bytes a policy's source may have."""
 
 _MAX_MESSAGE = 2**20  # bytes that are read of one message from a policy's process; more where the width is large
-_MAX_PLAN = 2**16
+_MAX_PLAN = 2**16  # bytes of a plan
 _IMPORT_SECONDS = 60.0  # for the libraries that a policy imports; the policy's own time starts after them
 _MAX_NAME = 100
 
@@ -217,6 +217,8 @@ class SandboxedPolicy:
     def plan_grid(self, summaries: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
         """Ask a new ``Policy()`` for the caps of the next live run; None if it has no ``plan_grid`` or wants none.
 
+        That policy has a process of its own, so that its episodes are the same with and without a plan.
+
         Parameters
         ----------
         summaries : of finished runs, plain JSON values.
@@ -231,24 +233,9 @@ class SandboxedPolicy:
         PolicyError
             It raised, took too long, ended, or returned something else.
         """
-        self._ensure()
-        process = self._process
-        assert process is not None
-        try:
-            process.send(msgspec.msgpack.encode(Plan(self.beta, list(summaries))), self._limits.seconds)
-            answer = process.receive(self._limits.seconds, "plan_grid()", _MAX_PLAN)
-            planned = msgspec.msgpack.decode(answer, type=Planned)
-            plan = unpack(planned.plan) if planned.plan is not None else None
-        except Gone as error:
-            raise PolicyError(f"policy {self.name}: {error}") from None
-        except ValueError as error:  # msgspec's errors among them
-            process.end()
-            raise PolicyError(f"policy {self.name}: plan_grid() gave a malformed answer: {error}") from None
-        except BaseException:
-            process.end()
-            raise
-        if planned.error is not None:
-            raise PolicyError(f"policy {self.name}: plan_grid() raised {printable(planned.error, MAX_TEXT)}")
+        settings: Any = {"limits": self._limits, "_off": self._off, "_server": self._given_server}
+        with SandboxedPolicy(self.source, self._file, **settings) as other:
+            plan = other._plan(Plan(self.beta, list(summaries)))
         if plan is not None and type(plan) is not dict:
             raise PolicyError(f"policy {self.name}: plan_grid() returned a {type(plan).__name__}; it must be a dict")
         return plan
@@ -274,19 +261,15 @@ class SandboxedPolicy:
         return f"<sandboxed policy {self.name}, sha256 {self.sha256[:12]}>"
 
     def _begin(self, width: int) -> None:
-        self._ensure()
-        if self._cap is not None:
-            self._cap = _MAX_MESSAGE + MAX_ANSWERS * 5 * width  # a pick takes at most five bytes
-        self._feed = None
-
-    def _ensure(self) -> None:
-        """See that there is a process to ask."""
         if self._closed:
             raise PolicyError(f"policy {self.name}: was closed; load it again")
         if self._process is None or not self._process.usable:
             if self._process is not None:
                 self._process.end()
             self._launch()
+        if self._cap is not None:
+            self._cap = _MAX_MESSAGE + MAX_ANSWERS * 5 * width  # a pick takes at most five bytes
+        self._feed = None
 
     def _launch(self) -> Loaded:
         """Start the process and let it load the policy."""
@@ -332,6 +315,21 @@ class SandboxedPolicy:
             process.end()
             raise
         return answers
+
+    def _plan(self, question: Plan) -> Any:
+        process = self._process
+        assert process is not None
+        try:
+            process.send(msgspec.msgpack.encode(question), self._limits.seconds)
+            answer = process.receive(self._limits.seconds, "plan_grid()", _MAX_PLAN)
+            planned = msgspec.msgpack.decode(answer, type=Planned)
+            if planned.error is None:
+                return None if planned.plan is None else unpack(planned.plan, arrays=False)
+        except Gone as error:
+            raise PolicyError(f"policy {self.name}: {error}") from None
+        except ValueError as error:  # msgspec's errors among them
+            raise PolicyError(f"policy {self.name}: plan_grid() gave a malformed answer: {error}") from None
+        raise PolicyError(f"policy {self.name}: plan_grid() raised {printable(planned.error, MAX_TEXT)}")
 
     def _error(self, round_: int, problem: str) -> PolicyError:
         return PolicyError(f"policy {self.name}, round {round_}: {problem}")

@@ -60,8 +60,10 @@ def _pack_array(numpy: Any, array: Any) -> _Array:
     return _Array(array.dtype.str, list(array.shape), bytearray(numpy.ascontiguousarray(array).tobytes()))
 
 
-def unpack(body: bytes) -> Any:
+def unpack(body: bytes, arrays: bool = True) -> Any:
     """Read a value that :func:`pack` wrote, or whatever a hostile process wrote in its place.
+
+    ``arrays`` says whether it may hold any.
 
     Raises
     ------
@@ -72,13 +74,15 @@ def unpack(body: bytes) -> Any:
         packed = msgspec.msgpack.decode(body, type=_Packed)
         if len(packed.plain) > MAX_PLAIN:
             raise ValueError(f"{len(packed.plain)} bytes without its arrays; at most {MAX_PLAIN} are read")
-        arrays = [_unpack_array(array) for array in packed.arrays]
+        if packed.arrays and not arrays:
+            raise ValueError("it holds arrays, which are no JSON values")
+        found = [_unpack_array(array) for array in packed.arrays]
 
         def hook(code: int, data: memoryview) -> Any:
             number = int.from_bytes(data, "little")
-            if code != _REFERENCE or number >= len(arrays):
+            if code != _REFERENCE or number >= len(found):
                 raise ValueError("a reference to an array that is not there")
-            return arrays[number]
+            return found[number]
 
         value = msgspec.msgpack.decode(packed.plain, ext_hook=hook)
         _check(value)

@@ -1,14 +1,19 @@
-"""Policies as source text, and a check that a test leaves no process behind."""
+"""Policies as source text, attacks with and without a guard, and a check that a test leaves no process behind."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import textwrap
 from pathlib import Path
 
 import pytest
 
+import dreamrsi as d
 from dreamrsi import sandbox_server
+from dreamrsi.sandbox import Limits, SandboxedPolicy
+from dreamrsi.sandbox_server import Server
+from strategies import tree_of
 
 
 def policy_source(body, head="", start="pass", attributes="pass"):
@@ -58,3 +63,42 @@ def no_server_left():
     server = sandbox_server._servers.get(os.getpid())
     sandbox_server.shutdown()
     assert server is None or not is_alive(server.pid)
+
+
+TREE = tree_of([[1.0, 2.0, 3.0], [0.5, 9.0, 9.5], [2.0, 2.0, 2.0]], steps=3, branches=3)
+HEAD = "import ctypes, gc, os, socket, sys, time"
+
+
+def attack(code, *off, server=None, **limits):
+    """Run ``code`` in the first choice of a policy; None if it got through, else what stopped it."""
+    source = policy_source(f"{code}\nreturn []", head=HEAD)
+    try:
+        with SandboxedPolicy(source, limits=Limits(**limits), _off=off, _server=server) as policy:
+            d.replay(policy, TREE, 3)
+    except d.PolicyError as error:
+        return str(error)
+    return None
+
+
+@pytest.fixture(name="hidden", scope="module")
+def hidden_fixture():
+    """Whether a policy can be kept from the file system and from its user's processes: root, or user namespaces."""
+    with contextlib.closing(Server()) as server:
+        return attack("assert not os.path.exists('/proc')", server=server) is None
+
+
+def needs(condition, reason):
+    if not condition:
+        pytest.skip(reason)
+
+
+NO_NAMESPACE = "an ordinary user, and this system allows no user namespaces: docs/sandbox.md says what that leaves open"
+
+
+def in_process(code, more=""):
+    """The episode of the same code without a sandbox, where nothing is hidden."""
+    namespace = {}
+    exec(policy_source(code, head=f"{HEAD}\n{more}"), namespace)
+    policy = namespace["Policy"]()
+    policy.name = "policy"
+    return d.replay(policy, TREE, 3)
