@@ -1,0 +1,461 @@
+"""Dreaming: what is selected, what is told to the developer, what is written, and what goes wrong without harm.
+
+Versions that cheat are in test_dream_attacks.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import subprocess
+import tempfile
+import warnings
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dreamrsi as d
+from dreamrsi import dream as dreaming
+from dreamrsi.developers import DeveloperFailure, Draft
+from dreamrsi.dream import dream, load_dream
+from dreamrsi.sandbox import Limits
+from sandbox_fixtures import no_server_left, nothing_left, policy_source  # noqa: F401
+from strategies import builtin_policies, tree_of, trees
+
+TREE = tree_of([[1.0, 2.0, 3.0], [2.0, 1.0, 1.5], [0.5, 4.0, 9.0], [3.0, None, 3.5]], steps=3, branches=4, root=0.0)
+OTHER = tree_of([[5.0, 5.5, 5.2], [6.0, 7.0, 7.5]], steps=3, branches=2, root=1.0)
+SETTINGS = {"beta1": 0.02, "beta2": 0.05, "width": 3, "seed": 7}
+FIRST = policy_source("return [-1] if prefix.round == 0 else []")
+ALL = policy_source("return [-1] * 3 if prefix.can_open else [b.number for b in prefix.branches if not b.ended][:3]")
+HALF = policy_source("return [-1] * 2 if prefix.round == 0 else []")
+BROKEN = policy_source("return [99]")
+NOWHERE = policy_source("return []")
+
+
+class Scripted:
+    """Writes what it was told to, by the number of the version: a source, a draft, an exception or a function."""
+
+    def __init__(self, *script, name="scripted"):
+        self.name = name
+        self.script = script
+        self.requests = []
+
+    def develop(self, request):
+        self.requests.append(request)
+        what = self.script[request.number - 1]
+        if isinstance(what, BaseException):
+            raise what
+        if callable(what):
+            return what(request)
+        return Draft(what) if isinstance(what, bytes) else what
+
+
+def run(folder, *script, current=FIRST, history=(TREE, OTHER), developer=None, **given):
+    developer = developer or Scripted(*script)
+    chosen = {"versions": len(script) + 1, **SETTINGS, **given}
+    return dream(history, current, developer, folder=Path(folder), **chosen)
+
+
+def source_of(policy):
+    """A built-in policy as a source file."""
+    head = f"from dreamrsi.policies import make\nNAME = {policy.name!r}"
+    start = "self.policy = make(NAME)\nself.policy.start(width)"
+    return policy_source("return self.policy.choose(prefix)", head=head, start=start)
+
+
+def files_of(folder):
+    """Every file's content, without the two fields in which equal dreams may differ."""
+    found = {}
+    for path in sorted(Path(folder).rglob("*")):
+        if path.is_file() and path.name != ".lock":
+            content = path.read_bytes()
+            if path.name in ("dream.json", "version.json"):
+                content = {**json.loads(content), "seconds": None}
+            found[str(path.relative_to(folder))] = content
+    return found
+
+
+# What is selected
+
+
+def test_the_best_version_is_selected_and_it_is_the_bytes_that_were_scored(tmp_path):
+    found = run(tmp_path, HALF, ALL, NOWHERE)
+    assert [version.number for version in found.versions] == [0, 1, 2, 3]
+    assert found.selected is found.versions[2]
+    assert found.selected.source == ALL and found.selected.sha256 == sha256(ALL).hexdigest()
+    assert (tmp_path / "developer/version-02/policy.py").read_bytes() == ALL
+    assert found.confirmed == (0, 2) and found.disqualified == {} and found.current_differs is None
+    by_hand = [d.score(e, beta1=0.02, beta2=0.05) for e in found.selected.episodes]
+    assert found.selected.value == math.fsum(by_hand) / 2
+    assert [(e.best, e.attempts) for e in found.selected.episodes] == [(9.0, 12), (7.5, 6)]
+
+
+def test_a_replay_is_that_of_the_library(tmp_path):
+    names = ["parallel_refine", "early_stop", "greedy_best", "adaptive", "portfolio"]
+    chosen = [d.policies.make(name) for name in names]
+    found = run(tmp_path, *map(source_of, chosen[1:]), current=source_of(chosen[0]))
+    for policy, version in zip(chosen, found.versions, strict=True):
+        expected = [d.replay(policy, tree, 3) for tree in (TREE, OTHER)]
+        assert version.value == d.value(expected, beta1=0.02, beta2=0.05)
+        assert [e.picks for e in version.episodes] == [e.picks for e in expected]
+
+
+def test_the_current_policy_stays_on_a_tie_and_among_others_the_earlier_version_wins(tmp_path):
+    same = FIRST + b"# another hash\n"
+    assert run(tmp_path / "a", same, NOWHERE).selected.number == 0
+    assert run(tmp_path / "b", ALL, ALL + b"#\n").selected.number == 1
+
+
+def test_where_every_candidate_fails_the_current_policy_stays(tmp_path):
+    """As a peer had it, the first of all values that are -inf was deployed."""
+    found = run(tmp_path / "a", BROKEN, b"not python", current=FIRST)
+    assert [v.value for v in found.versions[1:]] == [-math.inf] * 2 and found.selected.number == 0
+    found = run(tmp_path / "b", BROKEN, b"not python", current=BROKEN + b"#\n")
+    assert [v.value for v in found.versions] == [-math.inf] * 3 and found.selected.number == 0
+
+
+def test_where_the_current_policy_fails_the_best_other_wins(tmp_path):
+    for number, current in enumerate((BROKEN, b"not python")):
+        found = run(tmp_path / str(number), BROKEN + b"#\n", NOWHERE, HALF, current=current)
+        assert found.selected.number == 3 and found.current.value == -math.inf
+
+
+def test_one_version_is_the_current_policy(tmp_path):
+    found = run(tmp_path)
+    assert found.selected is found.current and found.confirmed == (0,)
+
+
+def test_normalised_scores_and_other_betas(tmp_path):
+    found = run(tmp_path, ALL, HALF, normalise="range", beta1=0.001, beta2=0.0)
+    for version in found.versions:
+        assert version.value == d.value(
+            version.episodes, beta1=0.001, beta2=0.0, trees=[TREE, OTHER], normalise="range"
+        )
+    assert "best/(best recorded - root) - 0.001*N" in found.objective
+    trace = (tmp_path / "developer/version-01/trace-00.txt").read_text()
+    assert "V = best/(best recorded - root)" in trace
+
+
+BUILTIN = st.lists(builtin_policies().map(source_of), min_size=1, max_size=3, unique=True)
+HISTORIES = st.lists(trees().filter(lambda tree: tree.best_attempt is not None), min_size=1, max_size=3)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data(), BUILTIN, builtin_policies(), HISTORIES, st.sampled_from(["best", "latest"]))
+def test_the_selected_is_never_worse_than_the_current_and_the_order_does_not_matter(
+    data, sources, current, worlds, revise
+):
+    order = data.draw(st.permutations(sources))
+    with tempfile.TemporaryDirectory() as folder:
+        given = {"current": source_of(current), "history": worlds, "revise": revise}
+        one = run(f"{folder}/a", *sources, **given)
+        two = run(f"{folder}/b", *order, **given)
+        assert run(f"{folder}/c", *sources, **given) == one
+        assert files_of(f"{folder}/c") == files_of(f"{folder}/a")
+    values = [version.value for version in one.versions]
+    assert one.selected.value == max(values) >= one.current.value
+    assert one.selected.number == values.index(max(values))
+    assert two.selected.value == one.selected.value
+    if values.count(max(values)) == 1:
+        assert two.selected.source == one.selected.source
+    assert {v.sha256: v.value for v in one.versions} == {v.sha256: v.value for v in two.versions}
+
+
+# What the developer is told
+
+
+def test_what_a_developer_is_given(tmp_path):
+    developer = Scripted(HALF, DeveloperFailure("no idea"), ALL)
+    found = run(tmp_path, *developer.script, developer=developer)
+    first, second, third = developer.requests
+    assert first.base == found.current and second.base == third.base == found.versions[1]
+    assert [len(request.versions) for request in developer.requests] == [1, 2, 3]
+    assert third.versions == found.versions[:3]
+    assert len({request.seed for request in developer.requests}) == 3
+    assert first.width == 3 and "V = best - 0.02*N + 0.05*N/max(1, k)" in first.objective
+    assert {number: len(texts) for number, texts in third.traces.items()} == {0: 2, 1: 2, 2: 0}
+    assert "round 0: picks open open -> 0.0=1  1.0=2 |" in third.traces[1][0]
+    assert (tmp_path / "developer/version-01/trace-00.txt").read_text() == third.traces[1][0]
+
+
+def test_the_latest_version_is_revised_if_wanted(tmp_path):
+    found = run(tmp_path, NOWHERE, DeveloperFailure("none"), ALL, revise="latest")
+    assert [version.base for version in found.versions] == [None, 0, 1, 1], "what has no source cannot be revised"
+    patch = (tmp_path / "developer/version-03/diff.patch").read_bytes()
+    assert patch.startswith(b"--- a/policy.py\tversion-01\n+++ b/policy.py\tversion-03\n")
+
+
+def test_nobody_is_told_where_the_history_lies(tmp_path):
+    """The file of a tree holds what was not revealed."""
+    path = tmp_path / "hidden" / "tree.jsonl"
+    TREE.save(path)
+    seen = []
+
+    def look(request):
+        seen.append(repr(request))
+        return Draft(HALF)
+
+    run(tmp_path / "dream", look, BROKEN, look, history=[d.Tree.load(path)])
+    assert seen and not any("hidden" in text for text in seen)
+
+
+def test_a_developer_leaves_what_it_wants_in_its_folder(tmp_path):
+    def writes(request):
+        assert request.folder.is_dir() and not any(request.folder.iterdir())
+        (request.folder / "policy.py").mkdir()  # the name of a file of ours
+        (request.folder / "log.txt").write_text("thoughts")
+        return Draft(ALL, {"mood": ["good", 1]})
+
+    found = run(tmp_path, writes, HALF)
+    assert (tmp_path / "developer/version-01/work/log.txt").read_text() == "thoughts"
+    assert (tmp_path / "developer/version-01/policy.py").read_bytes() == ALL
+    assert not (tmp_path / "developer/version-02/work").exists()
+    assert found.versions[1].notes == {"mood": ["good", 1]}
+
+
+def test_a_patch_makes_a_version_from_its_base(tmp_path):
+    sources = [HALF, HALF + b"# no end of line", FIRST.replace(b"\n", b"\r\n"), ALL]
+    run(tmp_path, *sources, current=FIRST)
+    for number in range(1, 5):
+        place = tmp_path / f"developer/version-{number:02d}"
+        base = json.loads((place / "version.json").read_text())["base"]
+        copy = tmp_path / f"copy-{number}" / "policy.py"
+        copy.parent.mkdir()
+        copy.write_bytes((tmp_path / f"developer/version-{base:02d}/policy.py").read_bytes())
+        subprocess.run(["git", "apply", place / "diff.patch"], cwd=copy.parent, check=True)
+        assert copy.read_bytes() == (place / "policy.py").read_bytes()
+
+
+# What goes wrong without harm
+
+
+def test_a_failing_developer_or_version_is_recorded_and_the_dream_goes_on(tmp_path):
+    class Odd(Exception):
+        def __str__(self):
+            return "\ud800" * 10_000
+
+    script = [
+        DeveloperFailure("the agent gave up"),
+        ZeroDivisionError("division by zero"),
+        Odd(),
+        lambda request: "not a draft",
+        Draft("text"),
+        Draft(HALF, {"x": object()}),
+        Draft(None),
+        SystemError(),
+        b"def",
+        b"x = 1",
+        b"#" * 2**21,
+        BROKEN,
+        policy_source("1 / 0"),
+        policy_source("return [0.5]"),
+        policy_source("import os; os._exit(3)"),
+        policy_source("return [-1] * 9"),
+        ALL,
+    ]
+    found = run(tmp_path, *script)
+    assert found.selected.number == len(script)
+    for version, text in zip(
+        found.versions[1:],
+        [
+            "scripted wrote no version: the agent gave up",
+            "scripted wrote no version: ZeroDivisionError: division by zero",
+            "Odd: ???",
+            "it returned str and not a Draft",
+            "a Draft with bytes",
+            "must be JSON values",
+            "a Draft with bytes",
+            "SystemError",
+            "policy.py, line 1: SyntaxError",
+            "defines no class Policy",
+            "has 2097152 bytes",
+            "branch 99 is not open",
+            "ZeroDivisionError",
+            "0.5 is not a branch number",
+            "exit code 3",
+            "9 picks; the width allows 3",
+        ],
+        strict=False,
+    ):
+        assert version.value == -math.inf and text in version.error, (version.number, version.error)
+        assert len(version.error) < 2_100
+    assert load_dream(tmp_path) == found
+
+
+def test_a_version_that_runs_out_of_limits(tmp_path):
+    endless = policy_source("while True: pass")
+    found = run(tmp_path, endless, ALL, limits=Limits(seconds=0.3), history=[OTHER])
+    assert "longer than 0.3 s" in found.versions[1].error and found.selected.number == 2
+
+
+def test_ctrl_c_is_not_swallowed(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, HALF, KeyboardInterrupt())
+    developer = Scripted(HALF, ALL)
+    assert run(tmp_path, *developer.script, developer=developer).selected.number == 2
+    assert [request.number for request in developer.requests] == [2]
+
+
+def test_the_same_bytes_are_not_replayed_again(tmp_path, monkeypatch):
+    screened = []
+    screen = dreaming.Judge._screen
+    monkeypatch.setattr(
+        dreaming.Judge, "_screen", lambda judge, source: screened.append(source) or screen(judge, source)
+    )
+    found = run(tmp_path, HALF, FIRST, HALF, BROKEN, BROKEN)
+    assert screened == [FIRST, HALF, BROKEN]
+    assert [v.value for v in found.versions] == [found.current.value, found.versions[1].value] * 2 + [-math.inf] * 2
+    entries = json.loads((tmp_path / "dream.json").read_text())["versions"]
+    assert [entry["same_as"] for entry in entries] == [None, None, 0, 1, None, 4]
+
+
+def test_trees_that_judge_nothing_are_left_out(tmp_path):
+    blank = tree_of([[None, None]])
+    with pytest.warns(UserWarning, match="no attempt has a score"):
+        found = run(tmp_path / "a", ALL, history=[TREE, blank, OTHER])
+    assert len(found.selected.episodes) == 2
+    assert run(tmp_path / "b", ALL) == found and files_of(tmp_path / "a") == files_of(tmp_path / "b")
+    with pytest.raises(d.UserError, match="the history is empty"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run(tmp_path / "c", ALL, history=[blank])
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"versions": 0}, "versions is 0"),
+        ({"versions": True}, "versions is True"),
+        ({"width": 0}, "width is 0"),
+        ({"max_rounds": -1}, "max_rounds is -1"),
+        ({"seed": 0.5}, "seed is 0.5"),
+        ({"beta1": math.nan}, "beta1 and beta2 must be finite"),
+        ({"objective": "eq2"}, "objective is 'eq2'"),
+        ({"revise": "first"}, "revise is 'first'"),
+        ({"normalise": "log"}, "normalise is 'log'"),
+        ({"normalise": "range", "objective": "sweep"}, "normalise belongs to Eq. 1"),
+        ({"current": "text"}, "current is str"),
+        ({"current_notes": {"x": object()}}, "notes of a version must be JSON"),
+        ({"history": [tree_of([[1.0]], root=2.0)], "normalise": "range"}, "no better than the root"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_happens(tmp_path, given, text):
+    with pytest.raises(d.UserError, match=text):
+        run(tmp_path / "x", ALL, **given)
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_machine_where_no_policy_runs_is_an_error_and_no_verdict(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise d.PolicyError("policy.py: the sandbox needs another user")
+
+    monkeypatch.setattr("dreamrsi.judge.SandboxedPolicy", refuse)
+    with pytest.raises(d.UserError, match="no policy can be run here: policy.py: the sandbox needs"):
+        run(tmp_path, ALL)
+
+
+# What is written
+
+
+def test_the_record_of_a_dream(tmp_path):
+    found = run(tmp_path, HALF, ALL, BROKEN, current_notes={"a": 1})
+    record = json.loads((tmp_path / "dream.json").read_text())
+    assert record["settings"]["versions"] == 4 and record["settings"]["current_notes"] == {"a": 1}
+    assert record["selected"] == 2 and record["selected_sha256"] == found.selected.sha256
+    entry = record["versions"][2]
+    assert entry["value"] == found.selected.value and entry["confirmation"] == "confirmed" and entry["base"] == 1
+    assert [(row["quality"], row["attempts"], row["rounds"]) for row in entry["trees"]] == [(9.0, 12, 6), (7.5, 6, 3)]
+    assert math.fsum(row["V"] for row in entry["trees"]) / 2 == found.selected.value
+    assert record["versions"][3]["value"] is None and "branch 99" in record["versions"][3]["error"]
+    assert load_dream(tmp_path) == found
+    assert found.seconds > 0 and dataclasses.replace(found, seconds=0.0) == found
+    names = {path.name for path in (tmp_path / "developer/version-01").iterdir()}
+    assert names == {"policy.py", "version.json", "diff.patch", "trace-00.txt", "trace-01.txt"}
+
+
+def test_progress(tmp_path):
+    seen = []
+    run(tmp_path, HALF, ALL, progress=lambda version: seen.append(version.number))
+    assert seen == [0, 1, 2]
+
+
+def test_a_finished_dream_is_read_and_not_dreamt_again(tmp_path):
+    found = run(tmp_path, HALF, ALL)
+    developer = Scripted(HALF, ALL)
+    assert run(tmp_path, HALF, ALL, developer=developer) == found
+    assert developer.requests == []
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"versions": 2}, "versions was 3, now 2"),
+        ({"beta1": 0.5}, "beta1 was 0.02, now 0.5"),
+        ({"width": 2}, "width was 3, now 2"),
+        ({"seed": 1}, "seed was 7, now 1"),
+        ({"revise": "latest"}, 'revise was "best", now "latest"'),
+        ({"confirm": False}, "confirm was true, now false"),
+        ({"max_rounds": 3}, "max_rounds was null, now 3"),
+        ({"limits": Limits(seconds=1.0)}, "limits was"),
+        ({"current": HALF}, "current was"),
+        ({"history": [OTHER, TREE]}, "trees was"),
+        ({"current_notes": {"a": 1}}, "current_notes was {}, now"),
+        ({"developer": Scripted(name="another")}, 'developer was "scripted", now "another"'),
+    ],
+)
+def test_other_settings_in_the_same_folder_are_refused(tmp_path, given, what):
+    run(tmp_path, HALF, ALL)
+    before = files_of(tmp_path)
+    with pytest.raises(d.UserError, match=what):
+        run(tmp_path, HALF, ALL, **given)
+    assert files_of(tmp_path) == before
+
+
+def test_the_same_history_by_other_paths_and_with_other_times_is_the_same(tmp_path):
+    found = run(tmp_path / "a", ALL)
+    slower = d.Tree(
+        msgspec.structs.replace(TREE.header, provenance={"when": "later"}),
+        [msgspec.structs.replace(attempt, seconds=3.5, commit="abc") for attempt in TREE],
+        name="elsewhere",
+    )
+    again = run(tmp_path / "b", ALL, history=[slower, OTHER])
+    assert again == found and files_of(tmp_path / "a") == files_of(tmp_path / "b")
+
+
+def test_files_that_were_changed_are_noticed(tmp_path):
+    run(tmp_path, HALF, ALL)
+    place = tmp_path / "developer/version-02"
+    (place / "policy.py").write_bytes(HALF)
+    with pytest.raises(d.UserError, match="version-02/policy.py: is not what version.json speaks of"):
+        load_dream(tmp_path)
+    (place / "policy.py").write_bytes(ALL)
+    (place / "version.json").write_text("{}")
+    with pytest.raises(d.UserError, match="version-02: the version cannot be read"):
+        load_dream(tmp_path)
+    (place / "version.json").unlink()
+    with pytest.raises(d.UserError, match="version 2 is not the one in dream.json"):
+        load_dream(tmp_path)
+    (tmp_path / "dream.json").write_text("[1]")
+    with pytest.raises(d.UserError, match="dream.json: is not the record of a dream"):
+        load_dream(tmp_path)
+
+
+def test_a_dream_that_is_not_finished(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, HALF, KeyboardInterrupt())
+    with pytest.raises(d.UserError, match="this dream is not finished"):
+        load_dream(tmp_path)
+
+
+def test_two_dreams_in_one_folder_are_refused(tmp_path):
+    def again(request):
+        with pytest.raises(d.UserError, match="another dream is running in"):
+            run(tmp_path, ALL)
+        return Draft(ALL)
+
+    assert run(tmp_path, again).selected.number == 1
