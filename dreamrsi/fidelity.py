@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,7 @@ from dreamrsi.live import live_run
 from dreamrsi.objective import score
 from dreamrsi.policies import Policy
 from dreamrsi.replay import replay_all
+from dreamrsi.schedule import Order, Schedule, source
 from dreamrsi.tree import Tree
 
 Floats = NDArray[np.float64]
@@ -49,6 +51,30 @@ POLICIES = (
     *(f"random:seed={s}" for s in range(4)),
 )
 """The built-in policies that are ranked, at several parameters."""
+
+
+ORDERS: tuple[Order, ...] = get_args(Order)
+
+
+def random_schedules(count: int, rng: np.random.Generator) -> list[Policy]:
+    """Policies of the template (:mod:`dreamrsi.schedule`) with random parameters, each rule on or off."""
+
+    def some(value: tuple[Any, Any], chance: float = 0.5) -> Any:
+        return value if rng.random() < chance else None
+
+    found = []
+    for number in range(count):
+        share, strikes, quiet = (float(rng.uniform(0.2, 1.0)), int(rng.integers(1, 7)), int(rng.integers(1, 7)))
+        schedule = Schedule(
+            bootstrap=(share, share),
+            width=some((share, share)) or (1.0, 1.0),
+            order=ORDERS[rng.integers(len(ORDERS))],
+            strikes=some((strikes, strikes)),
+            reopen=some((share, share)),
+            quiet=some((quiet, quiet)),
+        )
+        found.append(worlds.in_process(source(schedule, f"schedule:number={number}")))
+    return found
 
 
 def values(policies: Sequence[Policy], trees: Sequence[Tree], beta1: float, beta2: float) -> Floats:

@@ -57,6 +57,16 @@ def test_values_are_mean_replay_scores():
     assert found[1, 1] == d.score(d.replay(d.policies.EarlyStop(), trees[1], 10), **BETAS)
 
 
+def test_random_schedules_are_different_policies_that_keep_the_rules():
+    policies = fidelity.random_schedules(12, np.random.default_rng(0))
+    trees = [worlds.world("mixture", 1, number) for number in range(2)]
+    found = fidelity.values(policies, trees, **BETAS)
+    assert np.isfinite(found).all() and len(set(found[:, 0])) > 6
+    assert len({p.name for p in policies}) == 12
+    again = fidelity.values(fidelity.random_schedules(12, np.random.default_rng(0)), trees, **BETAS)
+    assert (found == again).all()
+
+
 def test_pools_are_drawn_apart():
     (history, fresh), (other, _) = fidelity.drawn_pools("plateau", 2, history=3, fresh=5)
     seen = [tuple(a.score for a in tree) for tree in [*history, *fresh, *other]]
