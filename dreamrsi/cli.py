@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import dreamrsi as d
-from dreamrsi import cli_import, cli_sweep, traces
+from dreamrsi import cli_gate, cli_import, cli_run, cli_sweep, traces
 from dreamrsi.errors import UserError
 
 if TYPE_CHECKING:
@@ -162,6 +162,7 @@ def score(
 
 
 app.command(short_help="Replay policies at many settings, here or on a Dask cluster.")(cli_sweep.sweep)
+cli_gate.register(app)
 app.command("import", short_help="Read another system's run log into a tree file.")(cli_import.import_log)
 
 
@@ -197,31 +198,7 @@ def tree(trees: Trees) -> None:
             typer.echo(f"  branch {number}: {len(branch)} attempts, {failed} failed, {where}{tag}{origin}")
 
 
-@app.command(short_help="Record a live run with the offline agent.")
-def run(
-    task: Annotated[str, typer.Argument(help="What is searched, such as circle_packing.")],
-    out: Annotated[Path, typer.Option(help="The run's folder; the same command resumes an interrupted run.")],
-    policy: Annotated[str, typer.Option(help="NAME, NAME:key=value,... or FILE.py.")] = "parallel_refine",
-    workspaces: Annotated[int, typer.Option(min=1, help="The most branches.")] = 10,
-    steps: Annotated[int, typer.Option(min=1, help="The most attempts a branch.")] = 11,
-    width: Annotated[
-        int | None, typer.Option(min=1, help="Attempts a round; as many as workspaces if not given.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes at once; one a core if not given.")] = None,
-) -> None:
-    """Record a live run: a policy drives the offline agent and the task's evaluator."""
-    from dreamrsi.live import live_run
-
-    def progress(done: int, total: int, attempt: d.Attempt) -> None:
-        result = attempt.status if attempt.score is None else f"{attempt.score:.8g}"
-        typer.echo(f"{done}/{total} branch {attempt.branch} attempt {attempt.attempt}: {attempt.tag} {result}")
-
-    settings: dict[str, Any] = {"branches": workspaces, "steps": steps, "seed": seed, "workers": workers}
-    with ExitStack() as stack:
-        chosen = _policy(policy, stack)
-        recorded = live_run(task, chosen, out, width=width or workspaces, progress=progress, **settings)
-    typer.echo(f"{recorded.name}: {len(recorded)} attempts, best {recorded.best:.10g}")
+app.command(short_help="Search a task in rounds, with or without dreaming.")(cli_run.run)
 
 
 def _setting(text: str) -> tuple[str, Any]:
