@@ -113,18 +113,23 @@ def _proposals(request: Request, known: Known, seen: Container[bytes], beta: flo
 
 
 def revised(schedule: Schedule, rng: random.Random) -> Schedule:
-    """Change one to three parameters by a step or two; switch a rule on or off; or change the order."""
+    """Change one to three parameters: a rule goes on or off, the order changes, a threshold moves by a step or two."""
     point = _locate(schedule)
-    names = [name for name in (*point, *_OPTIONAL) if name != "fade" or "quiet low" in point]
-    for name in rng.sample(sorted(set(names)), rng.randint(1, 3)):
-        place, count = point[name], _count(name)
-        if name in _UNORDERED:
-            point[name] = rng.choice([other for other in range(count) if other != place])
+    names = [name for name in (*_PAIRS, *_NUMBERS, "order") if name != "fade" or name in point]
+    for name in rng.sample(names, rng.randint(1, 3)):
+        if name in _UNORDERED and (not point[name] or name == "order" or rng.random() < 0.25):
+            point[name] = rng.choice([other for other in range(_count(name)) if other != point[name]])
         else:
-            near = [other for other in range(place - 2, place + 3) if other != place and 0 <= other < count]
-            point[name] = rng.choice(near)
-    point.setdefault("fade", 0)  # where the rule was switched on just now
+            ends = [name] if name in _NUMBERS else rng.choice([[f"{name} low"], [f"{name} high"], _ends(name)])
+            step = rng.choice([-2, -1, 1, 2])
+            for end in ends:
+                point[end] = min(_count(end) - 1, max(0, point[end] + step))
+    point.setdefault("fade", 0)  # where the rule that it belongs to was switched on just now
     return _compose(lambda name, count: point[name] if name in point else rng.randrange(count), schedule.beta)
+
+
+def _ends(name: str) -> list[str]:
+    return [f"{name} low", f"{name} high"]
 
 
 def _changes(old: Schedule, new: Schedule) -> str:
@@ -147,8 +152,7 @@ def _compose(pick: Callable[[str, int], int], beta: float) -> Schedule:
     values: dict[str, Any] = {"beta": beta, "order": _ORDERS[pick("order", _count("order"))]}
     for name, allowed in _PAIRS.items():
         if name not in _OPTIONAL or pick(name, 2):
-            ends = [allowed[pick(f"{name} {end}", len(allowed))] for end in ("low", "high")]
-            values[name] = tuple(sorted(ends))
+            values[name] = tuple(sorted(allowed[pick(end, len(allowed))] for end in _ends(name)))
     for name, allowed in _NUMBERS.items():
         if name != "fade" or "quiet" in values:
             values[name] = allowed[pick(name, len(allowed))]
@@ -163,8 +167,7 @@ def _locate(schedule: Schedule) -> dict[str, int]:
         if name in _OPTIONAL:
             point[name] = int(pair is not None)
         if pair is not None:
-            for end, value in zip(("low", "high"), pair, strict=True):
-                point[f"{name} {end}"] = _nearest(allowed, value)
+            point |= {end: _nearest(allowed, value) for end, value in zip(_ends(name), pair, strict=True)}
     for name, allowed in _NUMBERS.items():
         if name != "fade" or schedule.quiet is not None:
             point[name] = _nearest(allowed, getattr(schedule, name))
