@@ -50,13 +50,20 @@ class Context:
 
 
 class AgentFailure(Exception):
-    """An attempt that the agent itself gives up: it gets this status, this text and these metrics."""
+    """An attempt that the agent itself gives up: it gets this status, this text, these metrics and this tag."""
 
-    def __init__(self, text: str, status: Status = "error", metrics: Mapping[str, Any] | None = None) -> None:
-        super().__init__(text, status, metrics)
+    def __init__(
+        self,
+        text: str,
+        status: Status = "error",
+        metrics: Mapping[str, Any] | None = None,
+        tag: str | None = None,
+    ) -> None:
+        super().__init__(text, status, metrics, tag)
         self.text = text
         self.status = status
         self.metrics = dict(metrics or {})
+        self.tag = tag
 
 
 class Agent(Protocol):
@@ -112,7 +119,10 @@ class MoveAgent:
         advised = context.guidance.weights if context.guidance is not None else {}
         weights = [_weight(history["tries"], name) * advised.get(name, 1.0) for name in names]
         move = draw.choices(names, weights)[0]
-        made = task.moves[move](start, draw.getrandbits(63))
+        try:
+            made = task.moves[move](start, draw.getrandbits(63))
+        except Exception as error:
+            raise AgentFailure(f"{type(error).__name__}: {error}", tag=move) from error
         history["tries"].append({"move": move, "gain": None})
         return Proposal({**made, **kept, HISTORY: (json.dumps(history, indent=1) + "\n").encode()}, move)
 

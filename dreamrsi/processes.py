@@ -16,6 +16,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import types
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -26,10 +27,11 @@ from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
+from dreamrsi import keeper
 from dreamrsi.agents import Agent, AgentFailure, Context, Proposal
 from dreamrsi.errors import UserError
 from dreamrsi.record import Status
@@ -78,6 +80,7 @@ class _Failure(msgspec.Struct, frozen=True):
     text: str
     status: Status = "error"
     metrics: dict[str, Any] = {}
+    tag: str | None = None
 
 
 @dataclass
@@ -105,7 +108,13 @@ def run_jobs(
     UserError
         A job cannot be sent to a child process, or the disk does not take what it made.
     """
-    payloads = {key: _pickled(job) for key, job in jobs.items()}
+    return run_packed({key: packed(job) for key, job in jobs.items()}, scratch, workers, timeout, preload)
+
+
+def run_packed(
+    payloads: Mapping[Key, bytes], scratch: Path, workers: int, timeout: float, preload: Sequence[str] = ()
+) -> Iterator[tuple[Key, Result]]:
+    """The same for jobs that are packed already, as they travel to another machine."""
     context = _context(preload)
     waiting = list(payloads)[::-1]
     running: dict[Key, _Running] = {}
@@ -170,7 +179,8 @@ def _context(preload: Sequence[str]) -> ForkServerContext:
     return context
 
 
-def _pickled(job: Job) -> bytes:
+def packed(job: Job) -> bytes:
+    """A job as bytes, for a process that may know neither the main module nor a notebook's definitions."""
     import cloudpickle  # pickles by value what the main module or a notebook defines
 
     try:
@@ -209,10 +219,10 @@ def _end(child: _Running) -> int | None:
     if process.pid is None:
         return None
     exitcode = process.exitcode
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)  # a session of its own, so this reaches its children as well
     if exitcode is None:
-        process.kill()  # where it was too young to have its own session
+        keeper.end_tree(process.pid)  # also what left its session; a child that ended by itself has done that
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)  # what is in its session even so, after a crash say
     process.join()
     process.close()
     return exitcode
@@ -244,7 +254,7 @@ def _result(child: _Running, exitcode: int | None, timeout: float) -> Result:
                 failure = _Failure(f"the process died of {_signal_name(-exitcode)}")
             else:
                 failure = _Failure(f"the process ended with exit code {exitcode} before it gave a result")
-        metrics = failure.metrics or metrics
+        metrics, tag = failure.metrics or metrics, failure.tag or tag
         evaluation = Evaluation(status=failure.status, error=failure.text)
     if metrics:
         evaluation = msgspec.structs.replace(evaluation, metrics={**evaluation.metrics, "agent": metrics})
@@ -277,6 +287,8 @@ def _signal_name(number: int) -> str:
 def _child(payload: bytes, folder: str, limit: float) -> None:
     os.setsid()
     signal.setitimer(signal.ITIMER_REAL, limit)  # SIGALRM ends the process unless it is handled
+    keeper.adopt()
+    threading.Thread(target=_end_with_the_run, daemon=True).start()
     os.chdir(work := os.path.join(folder, "work"))
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # solvers print; a run's output is its record
@@ -310,10 +322,26 @@ def _child(payload: bytes, folder: str, limit: float) -> None:
                 raise TypeError(f"returned {type(evaluation).__name__}; it must return an Evaluation")
             _write(folder, "evaluation", evaluation)
     except AgentFailure as failure:
-        _write(folder, "failure", _Failure(_tidy(f"{stage}: {failure.text}", work), failure.status, failure.metrics))
+        text = _tidy(f"{stage}: {failure.text}", work)
+        _write(folder, "failure", _Failure(text, failure.status, failure.metrics, failure.tag))
     except BaseException as error:  # SystemExit and KeyboardInterrupt too: the attempt failed, whatever it was
         _write(folder, "failure", _Failure(_tidy(f"{stage}: {type(error).__name__}: {error}", work)))
-    os._exit(0)  # do not wait for threads that the candidate left behind
+    _leave(0)
+
+
+def _end_with_the_run() -> None:
+    """End this child and all that it started once the run is gone, after a kill -9 say."""
+    run = multiprocessing.parent_process()
+    assert run is not None
+    multiprocessing.connection.wait([run.sentinel])
+    keeper.end_own()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _leave(code: int) -> NoReturn:
+    """End this child with all that it started; do not wait for threads that the candidate left behind."""
+    keeper.end_own()
+    os._exit(code)
 
 
 def _run_program(program: Program, files: Files, seed: int, folder: str) -> bytes:
@@ -341,7 +369,7 @@ def _write(folder: str, name: str, value: Any) -> None:
             file.write(content)
         os.replace(temporary, os.path.join(folder, name))
     except OSError:
-        os._exit(_UNWRITABLE)
+        _leave(_UNWRITABLE)
 
 
 def _plain(value: Any) -> Any:

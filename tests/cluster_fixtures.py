@@ -13,6 +13,9 @@ from functools import cached_property
 from itertools import count
 from pathlib import Path
 
+from dreamrsi import cluster as connection
+from dreamrsi.errors import UserError
+
 
 def until(condition, seconds=120):
     end = time.monotonic() + seconds
@@ -79,6 +82,23 @@ def cluster(folder, workers):
     finally:
         for process in reversed(running.processes):
             running.kill(process)
+
+
+def ready(running, workers):
+    """Wait for the scheduler and its workers."""
+    from distributed import Client
+
+    until(lambda: knocks(running.address))
+    with Client(running.address, timeout=90, set_as_default=False) as client:
+        client.wait_for_workers(workers, timeout=90)
+
+
+def knocks(address):
+    try:
+        connection._knock(address)
+    except UserError:
+        return False
+    return True
 
 
 # Run on a worker

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from dreamrsi.agents import BEST, HISTORY, Context, MoveAgent
+from dreamrsi.agents import BEST, HISTORY, AgentFailure, Context, MoveAgent
 from toy_task import Toy, climb, fail, spoil
 
 
@@ -42,6 +42,7 @@ def test_moves_that_helped_are_drawn_more_often():
     assert tags.count("climb") > 240  # weights 9/10 and 1/10
 
 
-def test_an_exception_in_a_move_is_left_to_the_caller():
-    with pytest.raises(RuntimeError):
+def test_a_move_that_raises_is_a_failure_that_names_the_move():
+    with pytest.raises(AgentFailure, match="RuntimeError: broken in") as raised:
         MoveAgent().attempt(Toy(fail), {"value": b"1.0"}, Context(0, 1.0))
+    assert raised.value.tag == "fail" and raised.value.status == "error"

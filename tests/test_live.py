@@ -23,7 +23,7 @@ def test_a_run_is_a_tree_with_its_workspaces(whole):
     tree, _, out = whole
     assert [len(branch) for branch in tree.branches] == [3, 3, 3, 3]
     assert tree.root == 1.0 and tree.header.task == "toy" and tree.header.policy == ALL.name
-    assert {attempt.tag for attempt in tree} <= {"climb", "spoil", None}
+    assert {attempt.tag for attempt in tree} <= {"climb", "spoil", "fail"}
     assert {attempt.status for attempt in tree} == {"ok", "invalid", "error"}
     store = Workspaces(out / "workspaces.git")
     for attempt in tree:

@@ -19,7 +19,7 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 import dreamrsi as d
-from cluster_fixtures import cluster, endless, gated, until
+from cluster_fixtures import cluster, endless, gated, knocks, ready, until
 from dreamrsi import cluster as connection
 from dreamrsi import robustness, synthetic
 from dreamrsi import sweep as module
@@ -228,22 +228,6 @@ def address(running):
     """The scheduler's address once it listens and has both workers."""
     ready(running, 2)
     return running.address
-
-
-def ready(running, workers):
-    from distributed import Client
-
-    until(lambda: knocks(running.address))
-    with Client(running.address, timeout=90, set_as_default=False) as client:
-        client.wait_for_workers(workers, timeout=90)
-
-
-def knocks(address):
-    try:
-        connection._knock(address)
-    except d.UserError:
-        return False
-    return True
 
 
 @pytest.mark.slow

@@ -48,6 +48,21 @@ class Hang:
         sleeper.wait()
 
 
+class Gated:
+    """A move that says in a file that it has begun, and climbs once the folder holds a file ``open``."""
+
+    __name__ = "gated"
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+
+    def __call__(self, files, seed):
+        (self.folder / f"held-{os.getpid()}").touch()
+        while not (self.folder / "open").exists():
+            time.sleep(0.02)
+        return climb(files, seed)
+
+
 def fail(files, seed):
     raise RuntimeError(f"broken in {os.getcwd()}\udc80")
 
