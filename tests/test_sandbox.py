@@ -289,3 +289,61 @@ def test_the_screening_is_fast_enough_for_its_budget():
             seconds.append(time.perf_counter() - start)
     assert episodes[0] == d.replay(d.policies.ParallelRefine(), worlds[0])
     assert min(seconds) / len(worlds) < 4 * 300e-6
+
+
+def planner(body, **more):
+    return policy_source("return []", **more) + ("\n    def plan_grid(self, summaries):\n        " + body).encode()
+
+
+def test_a_policy_may_plan_the_next_grid():
+    summaries = [{"branches": 8, "best": 2.5, "gains": [0.5, None]}]
+    with SandboxedPolicy(
+        planner("return {'branches': len(summaries), 'seen': summaries, 'beta': self.beta}")
+    ) as policy:
+        policy.beta = 0.25
+        assert policy.plan_grid(summaries) == {"branches": 1, "seen": summaries, "beta": 0.25}
+    dataclass = "from dataclasses import dataclass\n@dataclass\nclass GridPlan:\n    branches: int\n    steps: int\n"
+    source = planner("return GridPlan(4, 5)", head=dataclass)
+    with SandboxedPolicy(source) as policy:
+        assert policy.plan_grid([]) == {"branches": 4, "steps": 5}
+    for source in (FIXED, planner("return None")):
+        with SandboxedPolicy(source) as policy:
+            assert policy.plan_grid(summaries) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("return 1 / 0", "policy bad: plan_grid() raised ZeroDivisionError: division by zero (p.py, line"),
+        ("time.sleep(9)", "policy bad: plan_grid() took longer than 0.3 s"),
+        ("os._exit(5)", "policy bad: the process ended by itself with exit code 5"),
+        ("return [8, 11]", "policy bad: plan_grid() returned a list; it must be a dict"),
+        ("return True", "policy bad: plan_grid() returned a bool; it must be a dict"),
+        ("return {1: 2}", "policy bad: plan_grid() gave a malformed answer: a dictionary with the key 1"),
+        ("return {'branches': np.arange(3)}", "policy bad: plan_grid() gave a malformed answer: it holds arrays"),
+        ("return {'branches': (n for n in [1])}", "policy bad: plan_grid() raised TypeError: a generator is neither"),
+        ("return {'reason': 'x' * 10**5}", "policy bad: answered with 100"),
+        ("os.write(3, bytes(4))", "policy bad: plan_grid() gave a malformed answer"),
+    ],
+)
+def test_a_plan_that_goes_wrong_is_an_error_and_the_policy_goes_on(body, message):
+    source = planner(body, head="import os, time\nimport numpy as np", attributes="name = 'bad'")
+    with SandboxedPolicy(source, "p.py", limits=Limits(seconds=0.3)) as policy:
+        with pytest.raises(d.PolicyError) as caught:
+            policy.plan_grid([{}])
+        assert str(caught.value).startswith(message)
+        assert d.replay(policy, TREE).reason == "stopped"
+
+
+def test_a_plan_leaves_no_trace_in_the_episodes():
+    """Else a policy would know a live run, before which it is asked for a plan, from a replay."""
+    source = planner("CALLS.append(0)", head="CALLS = []").replace(b"return []", b"return [-1] * len(CALLS)")
+    with SandboxedPolicy(source) as policy:
+        assert policy.plan_grid([]) is None
+        assert d.replay(policy, TREE).attempts == 0
+    namespace = {}
+    exec(source, namespace)
+    policy = namespace["Policy"]()
+    policy.name = "policy"
+    policy.plan_grid([])
+    assert d.replay(policy, TREE, max_rounds=1).attempts == 1

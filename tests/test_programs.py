@@ -1,0 +1,254 @@
+"""Candidate programs: what goes in and comes out, what is said of a broken one, and an attempt that runs one.
+
+The attacks are in test_sandbox_programs.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from dreamrsi import programs
+from dreamrsi.live import live_run
+from dreamrsi.policies import ParallelRefine
+from dreamrsi.programs import Candidate, Limits, call
+from dreamrsi.sandbox_values import pack, unpack
+from dreamrsi.tasks import Program
+from dreamrsi.tasks.circle_packing import CirclePacking
+from dreamrsi.workspace import Workspaces
+from program_fixtures import Gone, ProgramTask, Writer
+from sandbox_fixtures import no_server_left, nothing_left  # noqa: F401
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+NUMBERS = st.one_of(
+    arrays.boolean_dtypes(),
+    arrays.integer_dtypes(endianness="="),
+    arrays.unsigned_integer_dtypes(endianness="="),
+    arrays.floating_dtypes(),
+    arrays.complex_number_dtypes(),
+)
+ARRAYS = arrays.arrays(NUMBERS, arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))
+
+
+def same(a, b):
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if isinstance(a, (list, tuple)):
+        return type(b) is list and len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        return type(b) is dict and a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    return type(a) is type(b) and (a == b or a != a)
+
+
+@given(st.lists(st.one_of(JSON, ARRAYS), max_size=4))
+def test_what_is_packed_comes_out_the_same(values):
+    assert same(values, unpack(pack(values)))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.one_of(JSON, ARRAYS), max_size=3))
+def test_what_is_passed_to_a_program_comes_back_the_same(values):
+    result = call(b"def solve(*values): return values", "solve", values)
+    assert (result.status, result.reason) == ("ok", None)
+    assert same(values, result.value)
+
+
+@given(st.binary(max_size=200))
+def test_bytes_of_a_hostile_process_are_refused_or_read(body):
+    with contextlib.suppress(ValueError):
+        assert same(value := unpack(body), value)
+
+
+SOLVERS = b"""
+import numpy as np
+from scipy.optimize import differential_evolution, linprog, minimize
+
+def solve(seed):
+    linear = linprog([-1, -1], A_ub=[[1, 2], [2, 1]], b_ub=[1, 1], method="highs")
+    room = {"type": "ineq", "fun": lambda x: 1 - x.sum()}
+    curved = minimize(lambda x: ((x - 1) ** 2).sum(), np.zeros(2), method="SLSQP", constraints=[room])
+    random = differential_evolution(lambda x: ((x - 0.25) ** 2).sum(), [(0, 1)] * 2, seed=seed)
+    return [linear.x, curved.x, random.x]
+"""
+
+
+def test_a_program_may_use_the_optimisers_of_scipy():
+    result = call(SOLVERS, "solve", [3])
+    assert result.status == "ok", result.reason
+    assert np.allclose(result.value, [[1 / 3, 1 / 3], [0.5, 0.5], [0.25, 0.25]], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "reason"),
+    [
+        ("x = (", "error", "p.py, line 1: SyntaxError: '(' was never closed"),
+        ("x = '\0'", "error", "p.py: SyntaxError: source code string cannot contain null bytes"),
+        ("import nothing_here", "error", "p.py, line 1: cannot import nothing_here (ModuleNotFoundError"),
+        ("1 / 0", "error", "p.py, line 1: raised ZeroDivisionError: division by zero while it was loaded"),
+        ("while True: pass", "timeout", "p.py: loading took longer than 0.3 s"),
+        ("#" * 2**20 + "#", "error", "p.py: has 1048577 bytes; a program may have 1048576"),
+        ("solve = 3", "error", "p.py: defines no function solve()"),
+        ("def solve(a, b): pass", "error", "p.py: solve() raised TypeError: solve() missing 1 required positional"),
+        (
+            "def solve(seed):\n    return 1 / 0",
+            "error",
+            "p.py, line 2: solve() raised ZeroDivisionError: division by zero",
+        ),
+        ("def solve(seed): raise SystemExit(3)", "error", "p.py, line 1: solve() raised SystemExit: 3"),
+        ("def solve(seed): raise ValueError('\x1b[2J')", "error", "p.py, line 1: solve() raised ValueError:  [2J"),
+        ("def solve(seed):\n    while True: pass", "timeout", "p.py: its call took longer than 0.3 s"),
+        ("import os\ndef solve(seed): os._exit(5)", "error", "p.py: the process ended by itself with exit code 5"),
+        ("import os\ndef solve(seed): os.kill(os.getpid(), 11)", "error", "p.py: the process ended with SIGSEGV"),
+        ("import os\ndef solve(seed): os.write(3, bytes(4))", "error", "p.py: gave a malformed answer"),
+        ("def solve(seed): return object()", "error", "p.py: the value cannot be sent (TypeError: a object is neither"),
+        ("def solve(seed):\n    import scipy_nothing", "error", "p.py, line 2: solve() raised ModuleNotFoundError"),
+    ],
+)
+def test_what_is_wrong_with_a_program_is_a_result_with_its_reason(source, status, reason):
+    result = call(source.encode(), "solve", [1], file="p.py", limits=Limits(seconds=0.3))
+    assert (result.status, result.value) == (status, None)
+    assert result.reason.startswith(reason)
+
+
+def test_once_a_process_is_gone_every_call_gives_the_same_failure():
+    with Candidate(b"def solve(s):\n    while s: pass\n    return s", limits=Limits(seconds=0.2)) as candidate:
+        assert candidate.call("solve", 0).value == 0
+        late = candidate.call("solve", 1)
+        assert late.status == "timeout"
+        assert candidate.call("solve", 0) is late
+    with Candidate(b"def solve(s): return s") as candidate:
+        assert candidate.call("solve", 2).value == 2
+    assert candidate.call("solve", 2).reason == "program.py: was closed"
+
+
+def test_only_the_work_is_timed_by_the_callers_clock():
+    source = b"import time\ntime.sleep(0.2)\ndef solve(a, s):\n    time.sleep(s)\n    return a"
+    big = np.zeros(10**6)
+    result = call(source, "solve", [big, 0.1])
+    assert 0.1 <= result.seconds < 0.19
+    assert result.value.nbytes == big.nbytes
+
+
+def test_an_argument_that_is_no_value_is_the_callers_mistake():
+    with Candidate(b"def solve(s): return s") as candidate:
+        with pytest.raises(TypeError, match="a object is neither a JSON value nor an array"):
+            candidate.call("solve", object())
+        assert candidate.call("solve", 1).value == 1
+
+
+@given(JSON)
+def test_an_artifact_is_the_value_as_json(value):
+    assert same(json.loads(programs.artifact_bytes(value)), value)
+
+
+def test_arrays_in_an_artifact_become_lists_that_read_back_the_same():
+    draw = np.random.default_rng(0).random((5, 3))
+    assert json.loads(programs.artifact_bytes(draw)) == draw.tolist()
+    assert programs.artifact_bytes({"x": draw[0]}) == (json.dumps({"x": draw[0].tolist()}) + "\n").encode()
+    assert programs.artifact_bytes(np.array([[1, 2], [3, 4]])) == b"[[1, 2],\n [3, 4]]\n"
+    with pytest.raises(ValueError, match="complex numbers"):
+        programs.artifact_bytes([draw * 1j])
+
+
+# Attempts.
+
+
+def run_writer(out, *sources, **settings):
+    given = {"width": 1, "branches": 1, "steps": len(sources), "timeout": 60.0} | settings
+    return live_run(ProgramTask(), ParallelRefine(bootstrap=1), out, agent=Writer(*sources), **given)
+
+
+def test_an_attempts_program_makes_its_artifact(tmp_path):
+    sources = [
+        b"def solve(seed): return 3.5",
+        b"import random\ndef solve(seed): return random.Random(seed).random()",
+        b"def solve(seed): return 1 / 0",
+        b"def solve(seed):\n    while True: pass",
+        b"def solve(seed): return 1j",
+        b"def solve(seed): return 'nan'",
+        b"def solve(seed): return 4.5",
+    ]
+    tree = run_writer(tmp_path / "run", *sources)
+    attempts = tree.attempts
+    assert [a.status for a in attempts] == ["ok", "ok", "error", "timeout", "error", "error", "ok"]
+    assert attempts[0].score == 3.5 and 0 < attempts[1].score < 1 and attempts[6].score == 4.5
+    assert attempts[2].error == "program: solve.py, line 1: solve() raised ZeroDivisionError: division by zero"
+    assert attempts[3].error == "program: solve.py: its call took longer than 1 s"
+    assert attempts[4].error.startswith("program: solve.py: the value cannot be sent (TypeError: a complex is neither")
+    assert attempts[5].error.startswith("evaluator: ValueError: could not convert string to float")
+    assert [a.metrics["agent"] for a in attempts] == [{"number": n} for n in range(7)]
+    store = Workspaces(tmp_path / "run/workspaces.git")
+    files = [store.load(a.commit) for a in attempts]
+    assert [f["solve.py"] for f in files] == sources
+    assert files[0]["value"] == b"3.5\n"
+    assert ["value" in f for f in files] == [True, True, False, False, False, True, True]
+    again = run_writer(tmp_path / "again", *sources[:2])
+    assert [a.commit for a in again.attempts] == [a.commit for a in attempts[:2]], "equal runs are equal"
+
+
+def test_a_workspace_without_a_program_is_judged_as_it_is(tmp_path):
+    tree = live_run(
+        ProgramTask(), ParallelRefine(bootstrap=1), tmp_path / "run", agent=Gone(), width=1, branches=1, steps=1
+    )
+    assert tree.attempts[0].score == 7
+
+
+def test_a_deadline_takes_the_sandbox_along(tmp_path):
+    """The program notes its process id where the test finds it: in its command line, through prctl."""
+    mark = f"drs{os.getpid()}"[:15]
+    source = f"import ctypes\ndef solve(seed):\n    ctypes.CDLL(None).prctl(15, {mark.encode()!r}, 0, 0, 0)\n"
+    source += "    while True: pass"
+    slow = Program("solve.py", "value", "", b"", seconds=100.0)
+    task = ProgramTask()
+    task.program = slow
+    begun = time.monotonic()
+    tree = live_run(
+        task,
+        ParallelRefine(bootstrap=1),
+        tmp_path / "run",
+        agent=Writer(source.encode()),
+        width=1,
+        branches=1,
+        steps=1,
+        timeout=3.0,
+    )
+    assert (tree.attempts[0].status, tree.attempts[0].error) == ("timeout", "took longer than 3 s")
+    assert Workspaces(tmp_path / "run/workspaces.git").load(tree.attempts[0].commit)["solve.py"] == source.encode()
+    deadline = time.monotonic() + 5
+    while named(mark) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not named(mark)
+    assert time.monotonic() - begun < 20
+    assert not list((tmp_path / "run").glob("scratch*"))
+
+
+def named(mark):
+    """Processes with this name."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(OSError):
+            if path.read_text().strip() == mark:
+                found.append(path.parent.name)
+    return found
+
+
+def test_the_packing_programs_first_version_makes_the_seed_packing():
+    for n in (2, 26):
+        task = CirclePacking(n)
+        result = call(task.program.seed, "solve", [1])
+        artifact = {"packing.json": programs.artifact_bytes(result.value)}
+        assert task.evaluate(artifact) == task.evaluate(task.seed_workspace())
+        assert str(n) in task.program.statement and task.program.artifact == "packing.json"
