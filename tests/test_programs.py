@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import time
 from pathlib import Path
 
@@ -252,3 +253,21 @@ def test_the_packing_programs_first_version_makes_the_seed_packing():
         artifact = {"packing.json": programs.artifact_bytes(result.value)}
         assert task.evaluate(artifact) == task.evaluate(task.seed_workspace())
         assert str(n) in task.program.statement and task.program.artifact == "packing.json"
+
+
+def test_the_task_of_the_docs_runs(tmp_path, monkeypatch):
+    docs = Path(__file__).parent.parent / "docs/adding-a-task.md"
+    task, use, judge = re.findall(r"```python\n(.*?)```", docs.read_text(), flags=re.S)
+    (tmp_path / "points.py").write_text(task)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    exec(use, space := {})
+    tree = space["tree"]
+    assert len(tree) == 20 and tree.best > tree.root == pytest.approx(2**0.5 / 9)
+    points = space["Points"]()
+    made = call(points.program.seed, "solve", [0])
+    assert points.evaluate({"points.json": programs.artifact_bytes(made.value)}).score == tree.root
+    assert points.evaluate({"points.json": b"[[NaN, 0.5]]"}).status == "invalid"
+    source = b"def lasso_path(X, y): return X.T @ y"
+    exec(judge, inside := {"files": {"solve.py": source}, "X": np.eye(3), "y": np.arange(3.0)})
+    assert inside["value"].tolist() == [0, 1, 2] and inside["seconds"] > 0
