@@ -102,7 +102,91 @@ def write_tables(folder):
     (folder / "table.csv").write_text(TABLE)
 
 
-WRITERS = {"tables": write_tables}
+def dump(path, value):
+    """JSON as the systems write it: with NaN and Infinity."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value, indent=1) + "\n")
+
+
+def dump_lines(path, values):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(value) + "\n" for value in values))
+
+
+def program(name, parent, iteration, score, **more):
+    """A program of OpenEvolve. Its generation is 0 for the start, and one more than its place says for others."""
+    metrics = {"combined_score": score, "runtime": 0.5} if isinstance(score, (int, float)) else score
+    return {
+        "id": name,
+        "code": f"# {name}\n",
+        "language": "python",
+        "parent_id": parent,
+        "generation": 0 if parent is None else 1,
+        "timestamp": 1000.0 + iteration,
+        "iteration_found": iteration,
+        "metrics": metrics,
+        "complexity": 1.0,
+        "diversity": 0.0,
+        "metadata": {"island": 0, "changes": "made up"},
+        "artifacts_json": None,
+    } | more
+
+
+OPENEVOLVE = {
+    "seed": program("seed", None, 0, 0.2),
+    # an empty island gets a copy of the best, without a flag; the next one is a migrant, and a migrant of it
+    "filler": program("filler", "seed", 0, 0.2, code="# seed\n", generation=0, metadata={"island": 1}),
+    "a": program("a", "seed", 1, 0.4),
+    "a-mig": program("a-mig", "a", 1, 0.4, code="# a\n", metadata={"island": 1, "migrant": True}),
+    "a_migrant_2": program("a_migrant_2", "a-mig", 1, 0.4, code="# a\n", metadata={"island": 2}),
+    "b": program("b", "filler", 2, {"error": 0.0}, artifacts_json='{"stderr": "Traceback:\\n  boom\\nKeyError: 1"}'),
+    "c": program("c", "a", 3, {"error": 0.0, "timeout": True}),
+    "d": program("d", "a_migrant_2", 4, -float("inf"), artifacts_json='{"stderr": "SKIPPED - lock busy"}'),
+    "same": program("same", "a", 5, 0.4, code="# a\n", generation=2),  # an attempt that changed nothing is no copy
+    "e": program("e", "a", 6, 0.7, generation=2),
+    "f": program("f", "d", 8, {"stage1_passed": 0.0}),
+    "g": program("g", "b", 9, {"combined_score": 0.0, "error": "SyntaxError: bad"}),
+    "h": program("h", "e", 12, {"combined_score": 0.6, "error": 0.03, "ok": True}),  # an error that is a metric
+    "stray": program("stray", "other-run", 7, 5.0),  # of an earlier run in the same folder
+    "late": program("late", "seed", 14, 6.0),  # its iteration comes after the checkpoint's
+}
+
+
+def write_openevolve(folder):
+    """Two checkpoints and a trace. In the second one, ``a`` is evicted and ``d`` displaced from its island."""
+    first = ["seed", "filler", "a", "a-mig", "a_migrant_2", "b", "c", "d", "same"]
+    second = ["seed", "filler", "a-mig", "b", "c", "d", "same", "e", "f", "g", "h", "stray", "late"]
+    for number, names, unlisted in ((5, first, ()), (12, second, ("d", "stray", "late"))):
+        place = folder / "checkpoints" / f"checkpoint_{number}"
+        for name in names:
+            dump(place / "programs" / f"{name}.json", OPENEVOLVE[name])
+        listed = [n for n in names if n not in unlisted]
+        islands = [[n for n in listed if n not in ("filler", "a-mig", "a_migrant_2")], ["filler", "a-mig"]]
+        islands.append(["a_migrant_2"] if number == 5 else [])
+        dump(place / "metadata.json", {"islands": islands, "archive": [], "last_iteration": number})
+    trace = []
+    for name in ["a", "b", "c", "d", "same", "e", "f", "g", "h"]:
+        made = OPENEVOLVE[name]
+        parent = OPENEVOLVE[made["parent_id"]]
+        entry = {"iteration": made["iteration_found"], "timestamp": made["timestamp"], "child_id": name}
+        entry |= {"parent_id": parent["id"], "parent_metrics": parent["metrics"], "child_metrics": made["metrics"]}
+        entry |= {"child_code": made["code"], "parent_code": parent["code"], "island_id": 0}
+        entry |= {"generation": parent["generation"] + 1}
+        if made["artifacts_json"]:
+            entry["artifacts"] = json.loads(made["artifacts_json"])
+        trace.append(entry)
+    dump_lines(folder / "evolution_trace.jsonl", trace)
+
+
+WRITERS = {"tables": write_tables, "openevolve": write_openevolve}
+
+
+def check_committed(name, tmp_path):
+    """The committed files are what is written here."""
+    WRITERS[name](tmp_path / "written")
+    for folder in (tmp_path / "written", FIXTURES / name):
+        yield {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
 
 if __name__ == "__main__":
     for name, write in WRITERS.items():

@@ -154,7 +154,7 @@ def test_a_hundred_thousand_rows_take_seconds(shape):
     rows = [Row(str(i), parent=parent(i) if i else None, score=float(i)) for i in range(n)]
     if shape == "backwards":
         rows.reverse()
-    began = time.perf_counter()
+    began = time.process_time()
     tree, grown, _ = make(rows)
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 10
     assert len(tree) == n and grown.moved == (n - 1 if shape == "backwards" else 0)

@@ -58,6 +58,8 @@ class Importer(Protocol):
 FORMATS: dict[str, tuple[str, str]] = {  # name: module, what it reads
     "csv": ("tables", "a table with a header line (.tsv: tab-separated); --column names the columns"),
     "jsonl": ("tables", "JSON Lines, one object an attempt; --column names the fields"),
+    "openevolve": ("openevolve", "OpenEvolve: a checkpoint, the folder of all checkpoints, or an evolution trace"),
+    "skydiscover": ("openevolve", "SkyDiscover: a checkpoint, or the folder of all checkpoints"),
 }
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import math
 import os
 import shutil
+import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,17 +25,16 @@ T = TypeVar("T")
 class Source:
     """A file or folder that holds a log.
 
-    ``files`` are what was read so far, as (name below the folder, SHA-256). A file that changes while it is read
-    belongs to a run that is still going on, and half of one state and half of the next would be neither.
+    A file that changes while it is read belongs to a run that is still going on: half of one state and half of the
+    next would be neither, and are refused.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         if not self.path.exists():
             raise UserError(f"{self.path}: is not there; give the file or the folder of the log")
-        self.files: list[tuple[str, str]] = []
-        self._seen: list[tuple[Path, tuple[int, int, int]]] = []
-        self._root = self.path if self.path.is_dir() else self.path.parent
+        self._files: dict[str, tuple[str, _State]] = {}  # path: SHA-256, and the state in which it was read
+        self._root = str(self.path if self.path.is_dir() else self.path.parent)
 
     @property
     def name(self) -> str:
@@ -56,27 +57,30 @@ class Source:
                 return self.path / name
         raise UserError(f"{self.path}: holds no {' or '.join(names)}; give the folder or the file of the log")
 
-    def read(self, path: Path) -> bytes:
+    def read(self, path: str | Path) -> bytes:
         """Return the whole of a file."""
-        with _readable(path):
-            data = path.read_bytes()
-            self._note(path, hashlib.sha256(data).hexdigest())
+        with _readable(path), self._open(path) as file:
+            data = file.read()
+            self._note(path, file, hashlib.sha256(data).hexdigest())
             return data
 
     def lines(self, path: Path) -> Iterator[tuple[int, bytes]]:
         """Yield the lines that are not blank, with their numbers from 1; a ``.gz`` is unpacked on the way."""
-        with _readable(path):
-            self._hash(path)
-            with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-                for number, line in enumerate(file, 1):
+        with _readable(path), self._open(path) as file:
+            self._note(path, file, hashlib.file_digest(file, "sha256").hexdigest())
+            file.seek(0)
+            with gzip.open(file) if path.suffix == ".gz" else file as unpacked:
+                for number, line in enumerate(unpacked, 1):
                     if not line.isspace():
                         yield number, line
 
     def copy(self, path: Path, to: Path) -> None:
         """Copy a file, for readers that would write beside the original."""
-        with _readable(path):
-            self._hash(path)
-            shutil.copyfile(path, to)
+        with _readable(path), self._open(path) as file:
+            self._note(path, file, hashlib.file_digest(file, "sha256").hexdigest())
+            file.seek(0)
+            with to.open("wb") as copied:
+                shutil.copyfileobj(file, copied)
 
     def digest(self) -> dict[str, Any]:
         """Return name, number of files and one hash of what was read: of the lines ``SHA-256, two blanks, file name``.
@@ -86,32 +90,35 @@ class Source:
         UserError
             A file changed while the log was read.
         """
-        for path, before in self._seen:
+        lines = []
+        for path, (hashed, before) in self._files.items():
             with _readable(path):
-                if _state(path) != before:
+                if _state(os.stat(path)) != before:
                     raise UserError(f"{path}: changed while it was read; wait until the run is over, or import a copy")
-        lines = sorted(f"{hashed}  {name}\n" for name, hashed in set(self.files))
-        total = hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
+            lines.append(f"{hashed}  {path.removeprefix(self._root).lstrip(os.sep)}\n")
+        total = hashlib.sha256("".join(sorted(lines)).encode(errors="surrogateescape")).hexdigest()
         return {"name": _utf8(self.path.absolute().name), "files": len(lines), "sha256": total}
 
-    def _hash(self, path: Path) -> None:
-        with path.open("rb") as file:
-            self._note(path, hashlib.file_digest(file, "sha256").hexdigest())
+    def _open(self, path: str | Path) -> io.BufferedReader:
+        """Open a file, and only a file: a pipe would let us wait for ever."""
+        file: io.BufferedReader = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.close()
+            raise UserError(f"{path}: is not a file")
+        return file
 
-    def _note(self, path: Path, hashed: str) -> None:
-        self._seen.append((path, _state(path)))
-        self.files.append((os.path.relpath(path, self._root), hashed))
+    def _note(self, path: str | Path, file: io.BufferedReader, hashed: str) -> None:
+        self._files[str(path)] = (hashed, _state(os.fstat(file.fileno())))
 
 
 class _readable:
     """Turn what can go wrong with a file of a log into one clear error."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str | Path) -> None:
         self.path = path
 
     def __enter__(self) -> None:
-        if self.path.exists() and not self.path.is_file():  # a pipe would wait for ever
-            raise UserError(f"{self.path}: is not a file")
+        pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, (EOFError, zlib.error, gzip.BadGzipFile)):
@@ -120,8 +127,10 @@ class _readable:
             raise UserError(f"{self.path}: cannot be read ({error.strerror or error})") from error
 
 
-def _state(path: Path) -> tuple[int, int, int]:
-    found = path.stat()
+_State = tuple[int, int, int]
+
+
+def _state(found: os.stat_result) -> _State:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
@@ -162,17 +171,18 @@ def number(value: Any) -> float | None:
 
 def strict(value: Any) -> Any:
     """Return a value of JSON that strict JSON can hold: NaN, infinities and huge integers become text."""
+    kind = type(value)  # exact types first: most values are these
+    if kind is float:
+        return value if math.isfinite(value) else str(value)
+    if kind is str:
+        return _utf8(value)
     if isinstance(value, dict):
         return {_utf8(str(key)): strict(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [strict(item) for item in value]
-    if isinstance(value, str):
-        return _utf8(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return f"{value:.17g}" if abs(value) < 10**300 else "a number too large"
-    return value if value is None or isinstance(value, (bool, int, float)) else _utf8(str(value))
+    return value if value is None or isinstance(value, int) else _utf8(str(value))
 
 
 def brief(text: Any, limit: int = 300) -> str | None:
