@@ -6,7 +6,7 @@ import math
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,6 +14,9 @@ from dreamrsi.console import Console, duration
 from dreamrsi.errors import UserError
 from dreamrsi.loop import PRESETS, Recursion, Round, Watch, recursion, starting_policy
 from dreamrsi.record import Attempt
+
+if TYPE_CHECKING:
+    from dreamrsi.dream import Dream
 
 
 def run(
@@ -179,7 +182,19 @@ class _Progress(Watch):
 
     def dreaming(self, number: int) -> None:
         """A dream begins."""
-        self._console.running(f"  dreaming before round {number}")
+        self._console.running(f"dreaming before round {number}")
+
+    def dreamt(self, number: int, dream: Dream) -> None:
+        """A dream is over."""
+        chosen = dream.selected
+        kept = "kept the current policy" if chosen.number == 0 else f"selected version {chosen.number}"
+        failed = sum(version.error is not None for version in dream.versions)
+        self._console.line(
+            f"dream before round {number}: {len(dream.versions)} versions, {failed} failed, {kept}; "
+            f"its value is {chosen.value:.6g}, the current policy's {dream.current.value:.6g}"
+        )
+        for other, reason in dream.disqualified.items():
+            self._console.line(f"  version {other} was disqualified: {reason}")
 
     def ended(self, round_: Round) -> None:
         """A round is complete."""
@@ -190,13 +205,6 @@ class _Progress(Watch):
             f"  {len(tree)} attempts, {failed} failed, {len(tree.branches)} branches, {len(tree.batches)} batches; "
             f"best of the round {tree.best:.10g}, so far {self._best:.10g}"
         )
-        if round_.dream is not None:
-            chosen = round_.dream.selected
-            kept = "kept the current policy" if chosen.number == 0 else f"deployed version {chosen.number}"
-            values = round_.dream.versions[0].value, chosen.value
-            self._console.line(
-                f"  dreamt {len(round_.dream.versions)} versions, {kept}: V {values[0]:.6g} -> {values[1]:.6g}"
-            )
 
     def _left(self, done: int, total: int) -> str:
         """At most how long it will take: policies may stop early."""

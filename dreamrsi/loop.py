@@ -95,6 +95,9 @@ class Watch:
     def dreaming(self, number: int) -> None:
         """The policy of round ``number`` is being developed."""
 
+    def dreamt(self, number: int, dream: Dream) -> None:
+        """The policy of round ``number`` was selected."""
+
     def ended(self, round_: Round) -> None:
         """A round is complete."""
 
@@ -315,6 +318,7 @@ def _rounds(
             watch.dreaming(number)
             dreamt = dreaming.dream(number, trees, policy, folder)
             policy = Deployed(dreamt.selected.source, dreamt.selected.notes)
+            watch.dreamt(number, dreamt)
         told = advice.summarise(trees) if guided and trees else None
         if told is not None:
             _keep(folder / "guidance.json", (json.dumps(asdict(told), indent=1) + "\n").encode())

@@ -220,6 +220,9 @@ class Notes(Watch):
     def dreaming(self, number):
         self.told.append(("dreaming", number))
 
+    def dreamt(self, number, dream):
+        self.told.append(("dreamt", number, len(dream.versions)))
+
     def ended(self, round_):
         self.told.append(("ended", round_.number))
 
@@ -229,7 +232,7 @@ def test_the_watch_is_told_in_order(tmp_path):
     run(tmp_path / "run", rounds=2, task=Toy(climb), watch=notes)
     heads = [told for told in notes.told if told[0] != "attempt"]
     assert heads[:3] == [("begun", 1, "parallel_refine", 12, 0), ("ended", 1), ("dreaming", 2)]
-    assert heads[3][:2] == ("begun", 2) and heads[4] == ("ended", 2)
+    assert heads[3] == ("dreamt", 2, 3) and heads[4][:2] == ("begun", 2) and heads[5] == ("ended", 2)
     attempts = [told for told in notes.told if told[0] == "attempt"]
     assert attempts[:9] == [("attempt", done, 12) for done in range(1, 10)]
     again = Notes()
