@@ -26,12 +26,12 @@ _CLONE_NEWUSER = 0x10000000
 _CAPABILITY_VERSION_3 = 0x20080522
 
 _LATE = {
-    "differential_evolution": "multiprocessing",
-    "shgo": "scipy.stats",
-    "COBYLA": "scipy._lib.pyprima.cobyla.cobyla",
-    "COBYQA": "scipy._lib.cobyqa",
+    "differential_evolution": ("multiprocessing",),
+    "shgo": ("multiprocessing", "scipy.stats"),
+    "COBYLA": ("scipy._lib.pyprima.cobyla.cobyla",),
+    "COBYQA": ("scipy._lib.cobyqa",),
 }
-"""What parts of SciPy import only when they are called: a word in the source -> the module."""
+"""What parts of SciPy import only when they are called: a word in the source -> modules."""
 
 
 class Setup(msgspec.Struct, array_like=True):
@@ -75,9 +75,10 @@ def import_for(source: bytes) -> dict[str, str]:
                     bound[alias.asname] = sys.modules.get(alias.name, types.ModuleType("missing"))
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             _import(node.module, [alias.name for alias in node.names], failed)
-    for word, name in _LATE.items():
+    for word, names in _LATE.items():
         if word.encode() in source and "scipy.optimize" in sys.modules:
-            _import(name, [], {})
+            for name in names:
+                _import(name, [], {})
     for node in nodes:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in bound:
             with suppress(Exception):

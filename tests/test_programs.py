@@ -92,6 +92,34 @@ def test_a_program_may_use_the_optimisers_of_scipy():
     assert np.allclose(result.value, [[1 / 3, 1 / 3], [0.5, 0.5], [0.25, 0.25]], atol=1e-5)
 
 
+METHODS = "Nelder-Mead Powell CG BFGS L-BFGS-B TNC COBYLA COBYQA SLSQP trust-constr".split()
+OTHERS = {
+    "linprog": "linprog([-1, -1], scipy.sparse.csr_array([[1, 2], [2, 1]]), [1, 1], method='highs-ds').x * 0.9",
+    "milp": "milp([-1, -1], integrality=[1, 1], bounds=Bounds(0, 1)).x * 0.3",
+    "least_squares": "least_squares(lambda x: x - 0.3, np.zeros(2)).x",
+    "root": "root(lambda x: x - 0.3, np.zeros(2)).x",
+    "differential_evolution": "differential_evolution(f, [(0, 1)] * 2, seed=1).x",
+    "dual_annealing": "dual_annealing(f, [(0, 1)] * 2, maxiter=20, seed=1).x",
+    "basinhopping": "basinhopping(f, np.zeros(2), niter=3, seed=1).x",
+    "shgo": "shgo(f, [(0, 1)] * 2).x",
+    "direct": "direct(f, [(0, 1)] * 2).x",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "expression", [f"minimize(f, np.zeros(2), method={m!r}).x" for m in METHODS] + [*OTHERS.values()]
+)
+def test_the_optimisers_that_the_docs_name(expression):
+    source = "import numpy as np\nimport scipy.sparse\nfrom scipy.optimize import *\n"
+    source += f"f = lambda x: ((x - 0.3) ** 2).sum()\ndef solve(): return {expression}"
+    result = call(source.encode(), "solve")
+    assert result.status == "ok", result.reason
+    assert np.allclose(result.value, 0.3, atol=1e-2)
+    if "(" in expression and (name := expression.split("(")[0]) != "minimize":
+        assert f"`{name}`" in (Path(__file__).parent.parent / "docs/adding-a-task.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("source", "status", "reason"),
     [
