@@ -1,0 +1,88 @@
+"""The command ``run``: what it prints, what it leaves, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import dreamrsi as d
+from dreamrsi import cli_run
+from dreamrsi.console import Console
+from test_cli import dreamrsi  # noqa: F401
+
+SMALL = ["--workspaces", "2", "--steps", "2", "--rounds", "2"]
+
+
+def test_both_arms_begin_alike_and_say_what_they_do(dreamrsi, tmp_path):  # noqa: F811
+    printed = {}
+    for arm in ("fixed", "dream"):
+        out = tmp_path / arm
+        done = dreamrsi("run", "circle_packing:n=5", *SMALL, "--arm", arm, "--versions", "3", "--out", out)
+        assert done.returncode == 0, done.stderr
+        printed[arm] = done.stdout.splitlines()
+    fixed, dream = printed["fixed"], printed["dream"]
+    assert fixed[0] == dream[0] == "round 1 of 2: parallel_refine"
+    assert {line.partition(" ")[2] for line in fixed[1:5]} == {line.partition(" ")[2] for line in dream[1:5]}
+    assert fixed[5] == dream[5] and "4 attempts, 0 failed, 2 branches, 2 batches; best of the round" in fixed[5]
+    assert dream[6].startswith("dream before round 2: 3 versions, 0 failed, ")
+    assert fixed[-1].startswith("fixed: 2 rounds, 8 attempts, best ")
+    trees = [d.Tree.load(tmp_path / arm / "round-01/tree.jsonl") for arm in ("fixed", "dream")]
+    assert [a.score for a in trees[0]] == [a.score for a in trees[1]]
+    again = dreamrsi("run", "circle_packing:n=5", *SMALL, "--arm", "fixed", "--out", tmp_path / "fixed")
+    assert again.stdout.splitlines()[0] == "round 1 of 2: parallel_refine, 4 attempts there"
+    assert again.stdout.splitlines()[-1] == fixed[-1]
+    assert "2 branches, 4 attempts" in dreamrsi("tree", tmp_path / "fixed").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--preset", "10x11", "--steps", "3"], "--preset sets workspaces and steps; give one or the other"),
+        (["--agent", "command"], "give the coding agent's command: --command claude"),
+        (["--arm", "dream", "--developer", "command"], "--developer-command claude"),
+        (["--scheduler", "tcp://127.0.0.1:1", "--workers", "2"], "a cluster has the workers that it has"),
+        (["--scheduler", "127.0.0.1"], "give the scheduler's address as tcp://HOST:PORT"),
+        (["--policy", "nowhere.py"], "nowhere.py: cannot be read"),
+        (["--arm", "both"], "both"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_written(dreamrsi, arguments, message, tmp_path):  # noqa: F811
+    done = dreamrsi("run", "circle_packing", *arguments, "--out", tmp_path / "run")
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_presets_are_the_paper_s(tmp_path, monkeypatch):
+    asked = {}
+
+    def recursion(task, out, **settings):
+        asked.update(settings)
+        raise d.UserError("enough")
+
+    monkeypatch.setattr(cli_run, "recursion", recursion)
+    for preset, caps in {"10x11": (10, 11), "32x20": (32, 20)}.items():
+        with pytest.raises(d.UserError, match="enough"):
+            cli_run.run("circle_packing", tmp_path, preset=preset)
+        assert (asked["workspaces"], asked["steps"]) == caps
+
+
+def test_a_terminal_has_one_line_that_says_how_long_it_will_take():
+    shown, lines = [], []
+    progress = cli_run._Progress(Console(lines.append, live=shown.append, width=120), rounds=3, attempts=4)
+    progress.begun(2, "early_stop", 4, 0)
+    progress.attempt(1, 4, d.Attempt(branch=0, attempt=0, seq=0, score=1.5, status="ok", tag="climb"))
+    progress.attempt(2, 4, d.Attempt(branch=1, attempt=0, seq=1, score=None, status="error"))
+    assert lines == ["round 2 of 3: early_stop"]
+    assert "1/4 branch 0 attempt 0: climb 1.5, best 1.5, at most 0 s left" in shown[0]
+    assert "2/4 branch 1 attempt 0: - error, best 1.5" in shown[-1]
+
+
+def test_a_run_says_everything_that_is_needed_to_run_it_again(dreamrsi, tmp_path):  # noqa: F811
+    out = tmp_path / "run"
+    assert (
+        dreamrsi("run", "circle_packing:n=3", *SMALL, "--arm", "dream", "--versions", "2", "--out", out).returncode == 0
+    )
+    config = json.loads((out / "config.json").read_bytes())
+    assert config["task"] == "circle_packing:n=3" and config["arm"] == "dream" and config["rounds"] == 2
+    assert config["developer"] == "schedule" and config["versions"] == 2 and config["seed"] == 0
