@@ -20,10 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dreamrsi as d
-from dreamrsi import dream as dreaming
+from dreamrsi import judge, schedule, synthetic
 from dreamrsi.developers import DeveloperFailure, Draft
 from dreamrsi.dream import dream, load_dream
 from dreamrsi.sandbox import Limits
+from dreamrsi.schedule_search import ScheduleSearch
 from sandbox_fixtures import no_server_left, nothing_left, policy_source  # noqa: F401
 from strategies import builtin_policies, tree_of, trees
 
@@ -303,10 +304,8 @@ def test_ctrl_c_is_not_swallowed(tmp_path):
 
 def test_the_same_bytes_are_not_replayed_again(tmp_path, monkeypatch):
     screened = []
-    screen = dreaming.Judge._screen
-    monkeypatch.setattr(
-        dreaming.Judge, "_screen", lambda judge, source: screened.append(source) or screen(judge, source)
-    )
+    screen = judge.Judge._screen
+    monkeypatch.setattr(judge.Judge, "_screen", lambda judge, source: screened.append(source) or screen(judge, source))
     found = run(tmp_path, HALF, FIRST, HALF, BROKEN, BROKEN)
     assert screened == [FIRST, HALF, BROKEN]
     assert [v.value for v in found.versions] == [found.current.value, found.versions[1].value] * 2 + [-math.inf] * 2
@@ -459,3 +458,19 @@ def test_two_dreams_in_one_folder_are_refused(tmp_path):
         return Draft(ALL)
 
     assert run(tmp_path, again).selected.number == 1
+
+
+# With the developer that works offline
+
+
+def test_schedule_search_on_the_synthetic_worlds(tmp_path):
+    worlds = synthetic.corpus(3)
+    current = schedule.source(schedule.PARALLEL_REFINE, "parallel_refine")
+    given = {"current": current, "history": worlds, "versions": 8, "width": synthetic.WIDTH, "max_rounds": 80}
+    found = run(tmp_path / "a", developer=ScheduleSearch(), **given)
+    assert all(version.error is None for version in found.versions) and len(found.versions) == 8
+    assert found.selected.value > found.current.value and not found.disqualified
+    expected = [d.replay(d.policies.ParallelRefine(), tree, synthetic.WIDTH, 80) for tree in worlds]
+    assert found.current.value == d.value(expected, beta1=0.02, beta2=0.05)
+    assert run(tmp_path / "b", developer=ScheduleSearch(), **given) == found
+    assert files_of(tmp_path / "b") == files_of(tmp_path / "a")
