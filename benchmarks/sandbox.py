@@ -3,17 +3,23 @@
     python benchmarks/sandbox.py
 
 In process, in lockstep (screening), tree by tree in one process, and in a fresh process an episode (confirmation).
+Then milliseconds a call of a candidate program: in a running process, in a fresh one, and as an attempt runs it.
 Beside them stands a Python loop of 10^6 float additions, which the budgets take to be 0.1 s or less.
 """
 
 from __future__ import annotations
 
+import tempfile
 import timeit
 from pathlib import Path
 
+import numpy as np
+
 import dreamrsi as d
 from dreamrsi import synthetic
+from dreamrsi.programs import Candidate, call, make_artifact
 from dreamrsi.sandbox import SandboxedPolicy, replay_sandboxed
+from dreamrsi.tasks.circle_packing import CirclePacking
 
 SOURCE = b"from dreamrsi.policies import ParallelRefine\n\nclass Policy(ParallelRefine):\n    pass\n"
 
@@ -49,6 +55,30 @@ def main() -> None:
         report(what, lambda worlds=worlds: replay_sandboxed(SOURCE, worlds, width, rounds), len(worlds))
     what = "confirmation: a fresh process an episode"
     report(what, lambda: replay_sandboxed(SOURCE, trees, width, rounds, fresh=True), len(trees))
+    programs()
+
+
+def programs() -> None:
+    """Print one line a way to call a candidate program."""
+
+    def report(what: str, run: object, repeat: int) -> None:
+        seconds = min(timeit.repeat(run, number=1, repeat=repeat))  # type: ignore[arg-type]
+        print(f"{what:58s} {seconds * 1e3:9.2f} ms a call")
+
+    program = CirclePacking().program
+    source = b"def solve(x): return x"
+    table = np.zeros((1000, 1000))
+    with Candidate(source) as candidate:
+        report("program: one number in and out, process running", lambda: candidate.call("solve", 1), 100)
+        report("program: 8 MB in and out, process running", lambda: candidate.call("solve", table), 20)
+        took = min(candidate.call("solve", table).seconds for _ in range(20))
+        print(f"{'    of which is timed as its work':58s} {took * 1e3:9.2f} ms a call")
+    report("program: one number in and out, fresh process", lambda: call(source, "solve", [1]), 30)
+    slow = b"import scipy.optimize\n" + source
+    report("program: the same, and it imports scipy.optimize", lambda: call(slow, "solve", [1]), 5)
+    with tempfile.TemporaryDirectory() as scratch:
+        what = "program: a whole sandbox for it, as in an attempt"
+        report(what, lambda: make_artifact(program, program.seed, 1, scratch=scratch), 10)
 
 
 if __name__ == "__main__":
