@@ -178,7 +178,44 @@ def write_openevolve(folder):
     dump_lines(folder / "evolution_trace.jsonl", trace)
 
 
-WRITERS = {"tables": write_tables, "openevolve": write_openevolve}
+def codeevolve_program(name, parent, iteration, island, fitness, **more):
+    return {
+        "id": name,
+        "parent_id": parent,
+        "iteration_found": iteration,
+        "generation": iteration,
+        "island_found": island,
+        "returncode": 0,
+        "fitness": fitness,
+        "language": "python",
+        "prompt_id": "q",
+        "inspiration_ids": [],
+        "model_id": 0,
+        "eval_metrics": {"eval_time": 0.5},
+        "error": None,
+        "island": island,
+        "alive": True,
+    } | more
+
+
+def write_codeevolve(folder):
+    failed = {"returncode": 1, "eval_metrics": {}}
+    lines = [
+        codeevolve_program("s0", None, 0, 0, 0.0),
+        codeevolve_program("a1", None, 1, 0, 0.5),
+        codeevolve_program("a2", "a1", 2, 0, 0.6),
+        codeevolve_program("a3", "a1", 3, 0, 0, error="Traceback:\n  line\nValueError: no\n", **failed),
+        codeevolve_program("a4", "a2", 4, 0, 0, error="TimeoutError: too long", **failed),
+        codeevolve_program("s1", None, 0, 1, 0.0),  # every island starts with the same program
+        codeevolve_program("b1", "gone", 1, 1, 0.4),
+        codeevolve_program("a1", None, 1, 0, 0.5) | {"island": 1},  # a migrant: its own id, and no parent there
+        codeevolve_program("b2", "a1", 3, 1, 0.8),  # nothing in iteration 2
+        codeevolve_program("m", None, 2, 2, 0.3) | {"island": 1},  # a migrant from an island that is not in the log
+    ]
+    dump_lines(folder / "programs.jsonl", lines)
+
+
+WRITERS = {"tables": write_tables, "openevolve": write_openevolve, "codeevolve": write_codeevolve}
 
 
 def check_committed(name, tmp_path):

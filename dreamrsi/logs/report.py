@@ -102,9 +102,11 @@ def _what_happened(log: Log, grown: Grown) -> list[str]:
         notes.append("the log holds no attempt; the tree is empty, and no policy can be scored on it")
     if starts and not grown.starts:
         notes.append(f"{starts} starting programs differ in score: kept as attempts, under a root without a score")
-    elif grown.starts and grown.root is None:
+    if grown.starts > 1:
+        notes.append(f"the starting program is there {grown.starts} times, with one score: it is one root")
+    if grown.starts and grown.root is None:
         notes.append("the starting program has no valid score, so the root has none")
-    elif not grown.starts:
+    if not starts:
         notes.append("the log has no starting program, so the root has no score")
     if grown.missing + grown.orphans:
         notes.append(
