@@ -13,7 +13,7 @@ from dreamrsi.policies import ParallelRefine
 from live_fixtures import none_is_left, start
 from toy_task import Toy
 
-MOVE = """
+MOVE = f"""
 import os, signal, subprocess, time
 from pathlib import Path
 
@@ -25,13 +25,13 @@ class Move:
     def __call__(self, files, seed):
         signal.signal(signal.SIGALRM, signal.SIG_IGN)
         script = "import subprocess; print(subprocess.Popen(['sleep', '1000'], start_new_session=True, stdout=2).pid)"
-        orphan = int(subprocess.run([{python!r}, "-c", script], stdout=subprocess.PIPE).stdout)
+        orphan = int(subprocess.run([{sys.executable!r}, "-c", script], stdout=subprocess.PIPE).stdout)
         session = subprocess.Popen(["sleep", "1000"], start_new_session=True).pid
         for pid in (orphan, session):
             (self.pids / str(pid)).touch()
         time.sleep(1000 if self.end == "hang" else 0)
         return files
-""".format(python=sys.executable)
+"""
 
 SCRIPT = (
     """

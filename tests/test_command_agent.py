@@ -1,0 +1,292 @@
+"""The agent that is a command: what it is given, what of its work is kept, and how each misbehaviour ends."""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dreamrsi.agents import AgentFailure, Context
+from dreamrsi.checkout import Checkout, Unusable, remove
+from dreamrsi.command_agent import MAX_PROGRAM, CommandAgent, tag_of
+from dreamrsi.commands import Command
+from dreamrsi.errors import UserError
+from dreamrsi.guidance import Guidance
+from dreamrsi.live import live_run
+from dreamrsi.policies import ParallelRefine
+from dreamrsi.record import Attempt
+from dreamrsi.tasks import Evaluation, Program
+from dreamrsi.workspace import Workspaces
+from stand_in_agent import PROGRAM
+from toy_task import Toy
+
+SEED = b"def solve(seed):\n    return [0]\n"
+STAND_IN = f"{sys.executable} {Path(__file__).parent / 'stand_in_agent.py'}"
+
+
+@dataclass(frozen=True)
+class Sums:
+    """A program's ``solve(seed)`` returns numbers; the score is how many they are."""
+
+    name: str = "sums"
+    requires: tuple[str, ...] = ()
+
+    @property
+    def moves(self):
+        return {}
+
+    @property
+    def program(self):
+        return Program("solve.py", "numbers.json", "Return a list of whole numbers.", SEED)
+
+    def seed_workspace(self):
+        return {"notes.txt": b"as it was", "gone.txt": b"still here", "numbers.json": b"[0]"}
+
+    def evaluate(self, files):
+        return Evaluation(score=float(len(json.loads(files["numbers.json"]))))
+
+
+def attempt(number, score=None, **others):
+    values = {"status": "error" if score is None else "ok", "branch": 0, "seq": number, "score": score}
+    return Attempt(attempt=number, **values | others)
+
+
+EARLIER = (
+    attempt(0, 2.5, tag="grow one circle", commit="c0"),
+    attempt(
+        1, error="agent x: the command ended with exit code 1", metrics={"agent": {"proposal": "# Push\n\nMaybe.\n"}}
+    ),
+)
+FILES = {
+    **Sums().seed_workspace(),
+    "solve.py": SEED,
+    "proposals/000.md": b"# Grow one circle\n",
+    "proposals/000-solve.py": SEED,
+}
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path, monkeypatch):
+    for name in ("work", "notes", "outside"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("STAND_IN_NOTES", str(tmp_path / "notes"))
+    monkeypatch.setenv("STAND_IN_OUTSIDE", str(tmp_path / "outside/secret.py"))
+    (tmp_path / "outside/secret.py").write_bytes(PROGRAM)
+    yield
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+def agent(what, seconds=60.0, **others):
+    return CommandAgent(Command(f"{STAND_IN} {what}", seconds, ["STAND_IN_NOTES", "STAND_IN_OUTSIDE"]), **others)
+
+
+def make(what, files=None, context=None, seconds=60.0, agent_files=None):
+    context = Context(0, 2.5, EARLIER) if context is None else context
+    return agent(what, seconds, files=agent_files).attempt(Sums(), FILES if files is None else files, context)
+
+
+def failure(what, **others):
+    with pytest.raises(AgentFailure) as caught:
+        make(what, **others)
+    return caught.value
+
+
+def test_a_good_command_leaves_its_proposal_and_its_program():
+    made = make("good")
+    text = b"# Swap two circles\n\nBecause growing one alone is stuck.\n"
+    restored = {"proposals/001.md": b"# Push\n\nMaybe.\n"}  # of the attempt that failed and left no files
+    new = {"solve.py": PROGRAM, "proposals/002.md": text, "proposals/002-solve.py": PROGRAM}
+    assert made.files == {**FILES, **restored, **new}
+    assert made.tag == "Swap two circles"
+    assert made.metrics["exitcode"] == 0 and made.metrics["output"] == "done  [31mred\n"
+    assert "undone" not in made.metrics and "note" not in made.metrics
+    json.dumps(made.metrics)
+
+
+def test_the_first_attempt_of_a_branch_starts_from_the_seed_program():
+    made = make("good", Sums().seed_workspace(), Context(0, 1.0))
+    assert made.files["proposals/000-solve.py"] == PROGRAM and "proposals/000.md" in made.files
+
+
+def test_it_reads_proposals_results_task_and_guidance(tmp_path):
+    make("tell", context=Context(0, 2.5, EARLIER, Guidance("Try swaps.")))
+    given = json.loads((tmp_path / "notes/given").read_text())
+    files, prompt = given["files"], given["stdin"]
+    assert files["TASK.md"] == "Return a list of whole numbers." and files["GUIDANCE.md"] == "Try swaps."
+    assert files["proposals/000.md"] == "# Grow one circle\n" and files["proposals/001.md"] == "# Push\n\nMaybe.\n"
+    assert files["solve.py"] == files["proposals/000-solve.py"] == SEED.decode()
+    results = files["RESULTS.md"]
+    assert "## Attempt 000: grow one circle\n\n- score 2.5, the best of this line\n" in results
+    assert "- see proposals/000-solve.py, proposals/000.md" in results
+    assert "## Attempt 001: without a name\n\n- failed, status error: agent x: the command ended with" in results
+    assert "The files here are those of attempt 000 (score 2.5)." in results
+    for word in ("RESULTS.md", "proposals/002.md", "solve.py", "GUIDANCE.md", "mechanism", "60 seconds"):
+        assert word in prompt
+    make("tell", context=Context(0, 2.5, EARLIER))
+    given = json.loads((tmp_path / "notes/given").read_text())
+    assert "GUIDANCE.md" not in given["files"] and "GUIDANCE.md" not in given["stdin"]
+
+
+def test_what_else_it_changed_is_undone_and_listed():
+    made = make("forbidden")
+    assert {name: made.files[name] for name in FILES if name != "solve.py"} == {
+        name: content for name, content in FILES.items() if name != "solve.py"
+    }
+    assert set(made.files) - set(FILES) == {"proposals/001.md", "proposals/002.md", "proposals/002-solve.py"}
+    assert made.metrics["undone"] == [
+        "added folder/",
+        "added link (a link)",
+        "added new.txt",
+        "added pipe (a pipe)",
+        "deleted gone.txt",
+        "edited notes.txt",
+        "edited proposals/000.md",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("what", "status", "text"),
+    [
+        ("fail", "error", "the command ended with exit code 1; its last line was: no such model"),
+        ("nothing", "rejected", "the command changed nothing: solve.py is as it was"),
+        ("only_proposal", "rejected", "the command changed nothing: solve.py is as it was"),
+        ("removes_program", "invalid", "the command left no program: solve.py is not there"),
+        ("delete", "invalid", "the command left no program: solve.py is not there"),
+        (
+            "huge",
+            "invalid",
+            f"the command left no program: solve.py has {2**33} bytes; at most {MAX_PROGRAM} are taken",
+        ),
+        ("fifo", "invalid", "the command left no program: solve.py is no plain file but a pipe"),
+        ("symlink", "invalid", "the command left no program: solve.py is no plain file but a link"),
+        ("crash", "error", "the command died of SIGSEGV and printed nothing"),
+    ],
+)
+def test_every_failure_has_its_own_text_and_status(what, status, text):
+    failed = failure(what)
+    assert (failed.status, failed.text) == (status, text)
+    assert failed.metrics["seconds"] > 0 and "output" in failed.metrics
+
+
+@pytest.mark.parametrize("what", ["hang", "hang_orphan"])
+def test_a_command_that_hangs_is_a_timeout_with_what_it_had_proposed(what):
+    failed = failure(what, seconds=1.5)
+    assert failed.status == "timeout" and failed.text.startswith("the command took longer than its 2 s")
+    assert failed.metrics["exitcode"] is None and failed.metrics["proposal"].startswith("# Swap two circles")
+    assert failed.tag == "Swap two circles"
+
+
+def test_a_program_without_a_proposal_counts_with_a_note():
+    made = make("only_program")
+    assert made.tag is None and made.files["solve.py"] == PROGRAM
+    assert made.metrics["note"] == "proposals/002.md was not written" and "proposals/002.md" not in made.files
+
+
+def test_a_link_to_outside_is_not_followed():
+    made = make("linked_folder")
+    assert "proposals/002.md" not in made.files and made.tag is None
+    assert made.metrics["note"] == "proposals/002.md was not written"
+    assert {"added elsewhere/", "added proposals (a link)", "deleted proposals/000.md"} < set(made.metrics["undone"])
+    assert made.files["proposals/000.md"] == FILES["proposals/000.md"]
+
+
+def test_100_mb_of_output_are_a_short_text():
+    made = make("flood")
+    assert made.metrics["output_bytes"] > 100_000_000 and len(made.metrics["output"]) < 20_000
+
+
+def test_other_files_can_be_the_ones_to_edit():
+    made = make("forbidden", agent_files=["solve.py", "notes.txt"])
+    assert made.files["notes.txt"] == b"edited" and "edited notes.txt" not in made.metrics["undone"]
+    assert agent("good", files=["a", "b"]).name.endswith(", files a, b")
+
+
+def test_a_task_without_a_program_is_refused():
+    with pytest.raises(UserError, match="task toy: this task has no program for a command to edit"):
+        agent("good").attempt(Toy(), {"value": b"1.0"}, Context(0))
+
+
+def test_a_live_run_with_a_command(tmp_path):
+    tree = live_run(
+        Sums(), ParallelRefine(bootstrap=1), tmp_path / "run", agent=agent("good"), branches=1, steps=3, timeout=120
+    )
+    first, second, third = tree.attempts
+    assert first.score == 2.0 and first.status == "ok" and first.tag == "Swap two circles"
+    assert [second.status, third.status] == ["rejected", "rejected"]  # it writes the same program again
+    assert "the command changed nothing" in second.error and second.metrics["agent"]["proposal"].startswith("# Swap")
+    files = Workspaces(tmp_path / "run/workspaces.git").load(first.commit)
+    assert files["solve.py"] == PROGRAM and set(files) == {
+        *Sums().seed_workspace(),
+        "solve.py",
+        "proposals/000.md",
+        "proposals/000-solve.py",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "tag"),
+    [
+        ("# Swap two circles\nmore", "Swap two circles"),
+        ("\n\n  ## **Grow**  the *gaps* \n", "Grow** the *gaps"),
+        ("plain line", "plain line"),
+        ("#\n---\n", None),
+        ("", None),
+        ("# " + "word " * 30, "word " * 11 + "word"),
+        ("x" * 200, "x" * 60),
+        ("# a\x1b[31m\x07b", "a [31m b"),
+    ],
+)
+def test_the_tag_is_the_first_line_that_says_something(text, tag):
+    assert tag_of(text) == tag
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
+def test_permissions_do_not_hide_what_was_written():
+    """As an ordinary user, whom permissions bind; in a folder that such a user can reach."""
+    shared = Path(tempfile.mkdtemp(dir="/tmp"))
+    shared.chmod(0o777)
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.setuid(65534)
+            with Checkout(shared / "checkout", {"a/b.txt": b"b", "c.txt": b"c"}) as checkout:
+                (checkout.folder / "a/b.txt").chmod(0)
+                (checkout.folder / "a").chmod(0)
+                checkout.folder.chmod(0)
+                assert checkout.read("a/b.txt", 10) == b"b" and checkout.changes(()) == []
+                deep = checkout.folder / "x"
+                deep.mkdir()
+                (deep / "y").touch()
+                deep.chmod(0)
+            assert not (shared / "checkout").exists()
+            code = 0
+        finally:
+            os._exit(code)
+    status = os.waitpid(pid, 0)[1]
+    shutil.rmtree(shared)
+    assert status == 0
+
+
+def test_a_folder_too_deep_for_recursion_is_removed_and_many_changes_are_counted(tmp_path):
+    checkout = Checkout(tmp_path / "checkout", {"a": b"a"})
+    for number in range(60):
+        (checkout.folder / f"file {number}").touch()
+    assert len(checkout.changes(())) == 51 and checkout.changes(())[-1] == "and 10 more"
+    with pytest.raises(Unusable, match="is not there"):
+        checkout.read("a/b", 10)
+    with checkout:
+        here = os.open(checkout.folder, os.O_RDONLY)
+        for _ in range(2000):
+            os.mkdir("d", dir_fd=here)
+            lower = os.open("d", os.O_RDONLY, dir_fd=here)
+            os.close(here)
+            here = lower
+        os.close(here)
+    assert not (tmp_path / "checkout").exists()
+    remove(tmp_path / "checkout")
