@@ -17,11 +17,12 @@ import msgspec
 
 from dreamrsi import dream_files as files
 from dreamrsi.developers import Developer, DeveloperFailure, Draft, Request, Version
-from dreamrsi.dream_files import Grid, Trial
+from dreamrsi.dream_files import Trial
 from dreamrsi.errors import UserError
 from dreamrsi.files import locked
 from dreamrsi.judge import Judge, Normalise, Objective, Revise, Settings
 from dreamrsi.objective import history
+from dreamrsi.replay import Episode
 from dreamrsi.sandbox import Limits
 from dreamrsi.selection import Selection, revalued, select
 from dreamrsi.tree import Tree
@@ -43,7 +44,7 @@ class Dream:
         processes. None if it was, or if nothing was to be confirmed.
     objective : one line that says what a value is.
     beta1, beta2 : of Eq. 1.
-    grids : of every version its episodes by what ``policy.beta`` was set to; under Eq. 1 only None, its own default.
+    grids : of every version, under the sweep score, beta -> one episode a tree; empty under Eq. 1.
     seconds : wall time of developer and replays, over all calls.
     """
 
@@ -55,7 +56,7 @@ class Dream:
     objective: str
     beta1: float
     beta2: float
-    grids: tuple[Grid, ...] = field(repr=False)
+    grids: tuple[Mapping[float, tuple[Episode, ...]], ...] = field(repr=False)
     seconds: float = field(compare=False)
 
     @property
@@ -195,7 +196,7 @@ def load_dream(folder: Path) -> Dream:
         found["objective"],
         found["settings"]["beta1"],
         found["settings"]["beta2"],
-        tuple(trial.grid for trial in trials),
+        tuple({beta: row for beta, row in trial.grid.items() if beta is not None} for trial in trials),
         found["seconds"],
     )
 

@@ -18,6 +18,7 @@ from dreamrsi.dream_files import Grid, Trial, finite
 from dreamrsi.errors import PolicyError, UserError
 from dreamrsi.replay import Episode
 from dreamrsi.sandbox import Limits, SandboxedPolicy, replay_sandboxed
+from dreamrsi.sweep_score import BETAS, sweep_score
 from dreamrsi.tree import Tree
 
 Objective = Literal["eq1", "sweep"]
@@ -77,9 +78,7 @@ class Judge:
         self.settings = settings
         self._betas: tuple[float | None, ...] = (None,)
         if settings.objective == "sweep":
-            from dreamrsi.sweep_score import GRID
-
-            self._betas = (None, *GRID)
+            self._betas = (None, *BETAS)
         nothing = [Episode("", tree.name, (), (), 0.0, "stopped") for tree in history]
         self._eq1(nothing, history)  # an error where scores cannot be normalised
 
@@ -161,8 +160,6 @@ class Judge:
         if problem is not None:
             return -math.inf, problem
         if self.settings.objective == "sweep":
-            from dreamrsi.sweep_score import sweep_score
-
             by_beta = {beta: row for beta, row in grid.items() if beta is not None}
             return sweep_score(by_beta, self.history, self.settings.width).reward, None
         blind = next((e.tree for e in grid[None] if e.best == -math.inf), None)

@@ -25,6 +25,7 @@ from dreamrsi.developers import DeveloperFailure, Draft
 from dreamrsi.dream import dream, load_dream
 from dreamrsi.sandbox import Limits
 from dreamrsi.schedule_search import ScheduleSearch
+from dreamrsi.sweep_score import replay_betas, sweep_score
 from sandbox_fixtures import no_server_left, nothing_left, policy_source  # noqa: F401
 from strategies import builtin_policies, tree_of, trees
 
@@ -474,3 +475,24 @@ def test_schedule_search_on_the_synthetic_worlds(tmp_path):
     assert found.current.value == d.value(expected, beta1=0.02, beta2=0.05)
     assert run(tmp_path / "b", developer=ScheduleSearch(), **given) == found
     assert files_of(tmp_path / "b") == files_of(tmp_path / "a")
+
+
+def test_the_sweep_score_as_the_objective(tmp_path):
+    worlds = synthetic.corpus(3)[:3]
+    current = schedule.source(schedule.PARALLEL_REFINE, "parallel_refine")
+    given = {"current": current, "history": worlds, "versions": 5, "objective": "sweep", "width": 8}
+    found = run(tmp_path / "a", developer=ScheduleSearch(), **given)
+    assert found.selected.value == max(version.value for version in found.versions) > found.current.value
+    assert found.objective.startswith("sweep score")
+    for version, grid in zip(found.versions, found.grids, strict=True):
+        expected = sweep_score(replay_betas(version.source, worlds, 8), worlds, 8)
+        assert version.value == expected.reward and tuple(grid) == expected.betas
+        assert version.value == sweep_score(grid, worlds, 8).reward
+        own = judge.replay_sandboxed(version.source, worlds, 8)
+        assert [e.picks for e in version.episodes] == [e.picks for e in own], "at the policy's own beta"
+    trace = (tmp_path / "a/developer/version-01/trace-02.txt").read_text()
+    assert len([line for line in trace.splitlines() if line.startswith("with beta ")]) == 11
+    assert load_dream(tmp_path / "a") == found == run(tmp_path / "b", developer=ScheduleSearch(), **given)
+    failing = policy_source("return [-1] if self.beta < 0.95 else [99]", attributes="beta = 0.5")
+    found = run(tmp_path / "c", failing, **{**given, "versions": 2})
+    assert found.versions[1].value == -math.inf and "branch 99" in found.versions[1].error

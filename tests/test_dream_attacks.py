@@ -9,6 +9,7 @@ import pytest
 import dreamrsi as d
 from dreamrsi import judge
 from dreamrsi.dream import load_dream
+from dreamrsi.sweep_score import BETAS, sweep_score
 from sandbox_fixtures import no_server_left, nothing_left, policy_source  # noqa: F401
 from strategies import tree_of
 from test_dream import BROKEN, NOWHERE, Scripted, files_of, run
@@ -159,3 +160,16 @@ def test_confirmation_runs_every_episode_in_a_process_of_its_own_and_in_another_
         assert all(fresh and len(places) == 1 for _, places, fresh in calls)
         orders.add(tuple(places[0] for _, places, _ in calls))
     assert len(orders) > 3 and all(sorted(order[:3]) == [0, 1, 2] for order in orders)
+
+
+def test_a_memo_between_the_betas_of_a_sweep_is_disqualified(tmp_path):
+    """The same on a single tree: the first beta finds the best branch, and the others walk straight to it."""
+    given = {"current": EVERYTHING, "history": HISTORY[:1], "objective": "sweep", **COSTS}
+    off = run(tmp_path / "off", CHEAT, HONEST, confirm=False, **given)
+    current, memo, honest = (version.value for version in off.versions)
+    assert memo > honest > current and off.selected.source == CHEAT
+    on = run(tmp_path / "on", CHEAT, HONEST, **given)
+    assert on.selected.source == HONEST and on.confirmed == (0, 2)
+    assert "tree 0, beta 0, round 4: it picked nothing among other episodes and -1 in a fresh" in on.disqualified[1]
+    alone = {beta: judge.replay_sandboxed(CHEAT, HISTORY[:1], 1, 20, beta=beta) for beta in BETAS}
+    assert sweep_score(alone, HISTORY[:1], 1).reward == honest
