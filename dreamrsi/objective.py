@@ -78,12 +78,16 @@ def attainment(episode: Episode, tree: Tree) -> float:
     ``clip((best revealed - root) / (best recorded - root), 0, 1)``; the lowest recorded score stands in for a root that
     has none. 1 where nothing recorded is better than the root, 0 where nothing was scored.
     """
-    root = floor(tree)
-    if episode.best == -math.inf:
+    return attained(episode.best, floor(tree), tree.best)
+
+
+def attained(best: float, root: float | None, top: float) -> float:
+    """:func:`attainment` from the best score revealed, the :func:`floor` and the best score recorded."""
+    if best == -math.inf:
         return 0.0
-    if root is None or tree.best <= root:
+    if root is None or top <= root:
         return 1.0
-    return min(1.0, max(0.0, (episode.best - root) / (tree.best - root)))
+    return min(1.0, max(0.0, (best - root) / (top - root)))
 
 
 def floor(tree: Tree) -> float | None:
