@@ -65,7 +65,7 @@ class Walk:
         self.episode: Episode | None = None
         self._policy = policy
         self._tree = tree
-        self._limit = len(tree) if max_rounds is None else max_rounds
+        self._limit = max(len(tree), len(tree.batches)) if max_rounds is None else max_rounds
         self._picks: list[tuple[int, ...]] = []
         self._reveals: list[int] = []
         self._go_on()

@@ -5,82 +5,28 @@ Versions that cheat are in test_dream_attacks.py.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import subprocess
 import tempfile
 import warnings
 from hashlib import sha256
-from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dreamrsi as d
+from dream_fixtures import ALL, BROKEN, FIRST, HALF, NOWHERE, OTHER, TREE, Scripted, files_of, run, source_of
 from dreamrsi import judge, schedule, synthetic
 from dreamrsi.developers import DeveloperFailure, Draft
-from dreamrsi.dream import dream, load_dream
+from dreamrsi.dream import load_dream
+from dreamrsi.record import Batch
 from dreamrsi.sandbox import Limits
 from dreamrsi.schedule_search import ScheduleSearch
 from dreamrsi.sweep_score import replay_betas, sweep_score
 from sandbox_fixtures import no_server_left, nothing_left, policy_source  # noqa: F401
 from strategies import builtin_policies, tree_of, trees
-
-TREE = tree_of([[1.0, 2.0, 3.0], [2.0, 1.0, 1.5], [0.5, 4.0, 9.0], [3.0, None, 3.5]], steps=3, branches=4, root=0.0)
-OTHER = tree_of([[5.0, 5.5, 5.2], [6.0, 7.0, 7.5]], steps=3, branches=2, root=1.0)
-SETTINGS = {"beta1": 0.02, "beta2": 0.05, "width": 3, "seed": 7}
-FIRST = policy_source("return [-1] if prefix.round == 0 else []")
-ALL = policy_source("return [-1] * 3 if prefix.can_open else [b.number for b in prefix.branches if not b.ended][:3]")
-HALF = policy_source("return [-1] * 2 if prefix.round == 0 else []")
-BROKEN = policy_source("return [99]")
-NOWHERE = policy_source("return []")
-
-
-class Scripted:
-    """Writes what it was told to, by the number of the version: a source, a draft, an exception or a function."""
-
-    def __init__(self, *script, name="scripted"):
-        self.name = name
-        self.script = script
-        self.requests = []
-
-    def develop(self, request):
-        self.requests.append(request)
-        what = self.script[request.number - 1]
-        if isinstance(what, BaseException):
-            raise what
-        if callable(what):
-            return what(request)
-        return Draft(what) if isinstance(what, bytes) else what
-
-
-def run(folder, *script, current=FIRST, history=(TREE, OTHER), developer=None, **given):
-    developer = developer or Scripted(*script)
-    chosen = {"versions": len(script) + 1, **SETTINGS, **given}
-    return dream(history, current, developer, folder=Path(folder), **chosen)
-
-
-def source_of(policy):
-    """A built-in policy as a source file."""
-    head = f"from dreamrsi.policies import make\nNAME = {policy.name!r}"
-    start = "self.policy = make(NAME)\nself.policy.start(width)"
-    return policy_source("return self.policy.choose(prefix)", head=head, start=start)
-
-
-def files_of(folder):
-    """Every file's content, without the two fields in which equal dreams may differ."""
-    found = {}
-    for path in sorted(Path(folder).rglob("*")):
-        if path.is_file() and path.name != ".lock":
-            content = path.read_bytes()
-            if path.name in ("dream.json", "version.json"):
-                content = {**json.loads(content), "seconds": None}
-            found[str(path.relative_to(folder))] = content
-    return found
-
 
 # What is selected
 
@@ -105,6 +51,16 @@ def test_a_replay_is_that_of_the_library(tmp_path):
         expected = [d.replay(policy, tree, 3) for tree in (TREE, OTHER)]
         assert version.value == d.value(expected, beta1=0.02, beta2=0.05)
         assert [e.picks for e in version.episodes] == [e.picks for e in expected]
+
+
+def test_a_record_with_more_rounds_than_attempts_is_no_reason_to_doubt_a_version(tmp_path):
+    """The limit of rounds is the same for one process and for fresh ones."""
+    empty = [Batch((-1,), number, 0) for number in range(1, 6)]
+    attempts = [d.Attempt(branch=0, attempt=n, seq=n, round=6 * n, score=1.0 + n, status="ok") for n in range(2)]
+    tree = d.Tree(d.Header(task="toy", width=1, branches=1), attempts, [Batch((-1,), 0, 1), *empty, Batch((0,), 6, 1)])
+    patient = policy_source("return [-1] if prefix.round < 6 else [0]")
+    found = run(tmp_path, patient, current=FIRST, history=[tree])
+    assert found.selected.number == 1 and found.selected.episodes[0].rounds == 7
 
 
 def test_the_current_policy_stays_on_a_tie_and_among_others_the_earlier_version_wins(tmp_path):
@@ -357,108 +313,6 @@ def test_a_machine_where_no_policy_runs_is_an_error_and_no_verdict(tmp_path, mon
     monkeypatch.setattr("dreamrsi.judge.SandboxedPolicy", refuse)
     with pytest.raises(d.UserError, match="no policy can be run here: policy.py: the sandbox needs"):
         run(tmp_path, ALL)
-
-
-# What is written
-
-
-def test_the_record_of_a_dream(tmp_path):
-    found = run(tmp_path, HALF, ALL, BROKEN, current_notes={"a": 1})
-    record = json.loads((tmp_path / "dream.json").read_text())
-    assert record["settings"]["versions"] == 4 and record["settings"]["current_notes"] == {"a": 1}
-    assert record["selected"] == 2 and record["selected_sha256"] == found.selected.sha256
-    entry = record["versions"][2]
-    assert entry["value"] == found.selected.value and entry["confirmation"] == "confirmed" and entry["base"] == 1
-    assert [(row["quality"], row["attempts"], row["rounds"]) for row in entry["trees"]] == [(9.0, 12, 6), (7.5, 6, 3)]
-    assert math.fsum(row["V"] for row in entry["trees"]) / 2 == found.selected.value
-    assert record["versions"][3]["value"] is None and "branch 99" in record["versions"][3]["error"]
-    assert load_dream(tmp_path) == found
-    assert found.seconds > 0 and dataclasses.replace(found, seconds=0.0) == found
-    names = {path.name for path in (tmp_path / "developer/version-01").iterdir()}
-    assert names == {"policy.py", "version.json", "diff.patch", "trace-00.txt", "trace-01.txt"}
-
-
-def test_progress(tmp_path):
-    seen = []
-    run(tmp_path, HALF, ALL, progress=lambda version: seen.append(version.number))
-    assert seen == [0, 1, 2]
-
-
-def test_a_finished_dream_is_read_and_not_dreamt_again(tmp_path):
-    found = run(tmp_path, HALF, ALL)
-    developer = Scripted(HALF, ALL)
-    assert run(tmp_path, HALF, ALL, developer=developer) == found
-    assert developer.requests == []
-
-
-@pytest.mark.parametrize(
-    ("given", "what"),
-    [
-        ({"versions": 2}, "versions was 3, now 2"),
-        ({"beta1": 0.5}, "beta1 was 0.02, now 0.5"),
-        ({"width": 2}, "width was 3, now 2"),
-        ({"seed": 1}, "seed was 7, now 1"),
-        ({"revise": "latest"}, 'revise was "best", now "latest"'),
-        ({"confirm": False}, "confirm was true, now false"),
-        ({"max_rounds": 3}, "max_rounds was null, now 3"),
-        ({"limits": Limits(seconds=1.0)}, "limits was"),
-        ({"current": HALF}, "current was"),
-        ({"history": [OTHER, TREE]}, "trees was"),
-        ({"current_notes": {"a": 1}}, "current_notes was {}, now"),
-        ({"developer": Scripted(name="another")}, 'developer was "scripted", now "another"'),
-    ],
-)
-def test_other_settings_in_the_same_folder_are_refused(tmp_path, given, what):
-    run(tmp_path, HALF, ALL)
-    before = files_of(tmp_path)
-    with pytest.raises(d.UserError, match=what):
-        run(tmp_path, HALF, ALL, **given)
-    assert files_of(tmp_path) == before
-
-
-def test_the_same_history_by_other_paths_and_with_other_times_is_the_same(tmp_path):
-    found = run(tmp_path / "a", ALL)
-    slower = d.Tree(
-        msgspec.structs.replace(TREE.header, provenance={"when": "later"}),
-        [msgspec.structs.replace(attempt, seconds=3.5, commit="abc") for attempt in TREE],
-        name="elsewhere",
-    )
-    again = run(tmp_path / "b", ALL, history=[slower, OTHER])
-    assert again == found and files_of(tmp_path / "a") == files_of(tmp_path / "b")
-
-
-def test_files_that_were_changed_are_noticed(tmp_path):
-    run(tmp_path, HALF, ALL)
-    place = tmp_path / "developer/version-02"
-    (place / "policy.py").write_bytes(HALF)
-    with pytest.raises(d.UserError, match="version-02/policy.py: is not what version.json speaks of"):
-        load_dream(tmp_path)
-    (place / "policy.py").write_bytes(ALL)
-    (place / "version.json").write_text("{}")
-    with pytest.raises(d.UserError, match="version-02: the version cannot be read"):
-        load_dream(tmp_path)
-    (place / "version.json").unlink()
-    with pytest.raises(d.UserError, match="version 2 is not the one in dream.json"):
-        load_dream(tmp_path)
-    (tmp_path / "dream.json").write_text("[1]")
-    with pytest.raises(d.UserError, match="dream.json: is not the record of a dream"):
-        load_dream(tmp_path)
-
-
-def test_a_dream_that_is_not_finished(tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, HALF, KeyboardInterrupt())
-    with pytest.raises(d.UserError, match="this dream is not finished"):
-        load_dream(tmp_path)
-
-
-def test_two_dreams_in_one_folder_are_refused(tmp_path):
-    def again(request):
-        with pytest.raises(d.UserError, match="another dream is running in"):
-            run(tmp_path, ALL)
-        return Draft(ALL)
-
-    assert run(tmp_path, again).selected.number == 1
 
 
 # With the developer that works offline

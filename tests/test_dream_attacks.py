@@ -7,12 +7,12 @@ import math
 import pytest
 
 import dreamrsi as d
+from dream_fixtures import BROKEN, NOWHERE, Scripted, files_of, run
 from dreamrsi import judge
 from dreamrsi.dream import load_dream
 from dreamrsi.sweep_score import BETAS, sweep_score
 from sandbox_fixtures import no_server_left, nothing_left, policy_source  # noqa: F401
 from strategies import tree_of
-from test_dream import BROKEN, NOWHERE, Scripted, files_of, run
 
 # A discovery run and the same task's next one: equal roots, and the best branch is the fourth of seven.
 CHAINS = [[1.0], [2.0], [3.0], [9.0], [4.0], [5.0], [6.0]]
@@ -129,7 +129,7 @@ def test_a_current_policy_that_remembers_is_judged_by_its_fresh_episodes(tmp_pat
     told = []
     with pytest.warns(UserWarning, match="the current policy is not reproducible: tree 1, round 1") as warned:
         found = run(tmp_path, other, CHEAT, current=CHEAT, history=HISTORY, progress=told.append, **COSTS)
-    assert str(tmp_path.parent) not in str(warned[0].message) and warned[0].filename.endswith("test_dream.py")
+    assert str(tmp_path.parent) not in str(warned[0].message) and warned[0].filename.endswith("dream_fixtures.py")
     assert found.selected.number == selected, "its copy is no candidate, whatever it got on the screen"
     assert found.current.value == d.value([*found.current.episodes], beta1=0.5, beta2=0.0)
     assert [e.attempts for e in found.current.episodes] == [6, 6, 2]

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from dream_fixtures import ALL, BROKEN, HALF, OTHER, Scripted, files_of, run
 from dreamrsi import dream_files
 from dreamrsi.dream import load_dream
 from sandbox_fixtures import no_server_left, nothing_left  # noqa: F401
-from test_dream import ALL, BROKEN, HALF, OTHER, Scripted, files_of, run
 
 SCRIPT = [HALF, BROKEN, HALF, ALL]
 
@@ -56,7 +56,7 @@ def test_cut_off_at_any_write(tmp_path, monkeypatch):
 PROGRAM = """
 import sys, time
 sys.path.insert(0, {tests!r})
-from test_dream import Scripted, run
+from dream_fixtures import Scripted, run
 from test_dream_interrupted import SCRIPT
 class Slow(Scripted):
     def develop(self, request):
