@@ -172,6 +172,24 @@ def versus(found: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+CONTRASTS = (("dream", "fixed"), ("fixed early stop", "fixed"), ("dream", "fixed early stop"))
+"""Which arm is held against which: the last one asks what dreaming adds to a fixed policy that saves calls too."""
+
+
+def contrasts(
+    campaigns: Sequence[Campaign], rng: np.random.Generator, arms: Sequence[tuple[str, str]] = CONTRASTS
+) -> pd.DataFrame:
+    """Tables of :func:`versus` for several pairs of arms, below each other; ``arm`` and ``against`` say which."""
+    tables = []
+    for treated, control in arms:
+        mine = [campaign for campaign in campaigns if campaign.arm in (treated, control)]
+        table = versus(pairs(mine, treated, control), rng)
+        table.insert(0, "against", control)
+        table.insert(0, "arm", treated)
+        tables.append(table)
+    return pd.concat(tables, ignore_index=True)
+
+
 def _strata(found: pd.DataFrame, column: str) -> Floats:
     """A column as an array of shape (seeds, settings)."""
     table = found.pivot(index="seed", columns="setting", values=column)
@@ -206,7 +224,7 @@ def curves(campaigns: Sequence[Campaign], rng: np.random.Generator, points: int 
         groups.setdefault((campaign.setting, campaign.arm), []).append(campaign)
     for (setting, arm), mine in groups.items():
         peers = [c for (s, a), group in groups.items() if s == setting for c in group]
-        fixed = [c.calls for c in peers if c.arm.startswith("fixed")] or [c.calls for c in peers]
+        fixed = [c.calls for c in peers if c.arm == "fixed"] or [c.calls for c in peers]
         grid = np.unique(np.linspace(0, max(fixed), points).round().astype(int))
         values = np.array([_held(progress(c), grid) for c in mine])
         for calls, column in zip(grid.tolist(), values.T, strict=True):

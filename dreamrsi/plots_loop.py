@@ -55,6 +55,13 @@ def _readings(rows: pd.DataFrame) -> list[Line2D]:
     ]
 
 
+def _legend(figure: Figure, ours: pd.DataFrame, paper: pd.DataFrame | None) -> None:
+    """The arms shown, in one order everywhere, and how the paper's numbers were read."""
+    shown = {*ours.arm, *([] if paper is None else paper.series)}
+    keys = [_key(arm) for arm in ARMS if arm in shown] + ([] if paper is None else _readings(paper))
+    figure.legend(handles=keys, loc="outside lower center", ncols=min(len(keys), 5), handlelength=3)
+
+
 def _grid(count: int, cols: int, height: float) -> tuple[Figure, list[Any]]:
     """Panels in rows; those left over are hidden."""
     cols = min(cols, count)
@@ -95,14 +102,12 @@ def arms(curves: pd.DataFrame, paper: pd.DataFrame | None = None, floor: float |
         assert paper is not None
         _paper(ax, paper[paper.panel == panel])
         ax.set_title(f"{panel} (the paper's)")
-        ax.set_ylabel("speed-up")
+        ax.set_ylabel("the paper's score")
     for ax in axes:
         ax.set_xlim(left=0)
         ax.set_xlabel("calls")
         ax.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
-    shown = list(dict.fromkeys([*curves.arm, *([] if paper is None else paper.series)]))
-    keys = [_key(arm) for arm in shown] + ([] if paper is None else _readings(paper))
-    figure.legend(handles=keys, loc="outside lower center", ncols=len(keys))
+    _legend(figure, curves, paper)
     if paper is not None:
         figure.suptitle(f"bands: 95 % intervals over the seeds; {PAPER}", x=0.01, ha="left", fontsize=8)
     return figure
@@ -134,10 +139,9 @@ def pace(ours: pd.DataFrame, paper: pd.DataFrame | None = None) -> Figure:
     axes[1, 0].set_ylabel("best of the round")
     for ax in axes[1]:
         ax.set_xlabel("round")
+        ax.set_xlim(left=0.5)
         ax.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=1))
-    series = [] if paper is None else list(paper.series)
-    keys = [_key(arm) for arm in dict.fromkeys([*ours.arm, *series])] + ([] if paper is None else _readings(paper))
-    figure.legend(handles=keys, loc="outside lower center", ncols=len(keys))
+    _legend(figure, ours, paper)
     return figure
 
 
@@ -164,9 +168,9 @@ def fidelity(summary: pd.DataFrame, panels: str = "source") -> Figure:
         ax.axhline(1, color="#999999", linewidth=0.6)
         ax.set_title(name.replace("_", " "))
         ax.set_xlabel("history trees")
-    axes[0, 0].set_ylabel("Spearman, replayed and fresh values")
+    axes[0, 0].set_ylabel("rank correlation (Spearman)")
     keys = [Line2D([], [], **looks[name].line, markersize=4, label=f"recorded by {label(name)}") for name in recorders]
-    figure.legend(handles=keys, loc="outside lower center", ncols=2)
+    figure.legend(handles=keys, loc="outside lower center", ncols=len(keys), handlelength=3)
     return figure
 
 
