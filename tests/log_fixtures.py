@@ -8,6 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
+import sqlite3
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -215,7 +218,79 @@ def write_codeevolve(folder):
     dump_lines(folder / "programs.jsonl", lines)
 
 
-WRITERS = {"tables": write_tables, "openevolve": write_openevolve, "codeevolve": write_codeevolve}
+SHINKA = [  # id, parent, generation, time, score, correct, island, metadata
+    ("p0", None, 0, 100.0, 1.0, 1, 0, {"patch_type": "init", "compute_time": 2.5}),
+    ("p0-copy", None, 0, 100.0, 1.0, 1, 1, {"_is_island_copy": True, "_original_program_id": "p0"}),
+    ("p1", "p0", 1, 101.0, 1.5, 1, 0, {"patch_type": "diff", "api_costs": 0.004, "model_name": "m"}),
+    (
+        "p2",
+        "p0-copy",
+        2,
+        102.0,
+        0.0,
+        0,
+        1,
+        {"patch_type": "full", "evaluation_failed": True, "stderr_log": "a\nboom\n"},
+    ),
+    ("p3", "p1", 3, 103.0, 0.0, 0, 0, {"patch_type": "cross", "stderr_log": ""}),
+    ("p5", "p1", 5, 105.0, 2.0, 1, 0, {"patch_type": "diff"}),
+    ("p6", "gone", 6, 106.0, 1.8, 1, 1, None),
+]
+PROPOSALS = [  # generation, stage, status, details, time
+    (4, "proposal", "failed", {"failure_class": "novelty_rejected", "parent_id": "p0-copy"}, 104.0),
+    (5, "proposal", "failed", {"failure_class": "patch_apply_failed", "parent_id": "p1"}, 104.5),
+    (5, "proposal", "failed", {"failure_class": "llm_output_invalid", "parent_id": None}, 104.6),
+    (5, "proposal", "ok", {}, 105.0),
+    (6, "evaluation", "failed", {"failure_class": "evaluation_failed"}, 106.0),
+]
+
+
+def write_shinka(folder, programs=None, proposals=True, wal=True):
+    """A database whose rows are all in the write-ahead log, as after a run that was killed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as made:
+        database = sqlite3.connect(Path(made) / "programs.sqlite")
+        database.execute(f"PRAGMA journal_mode = {'WAL' if wal else 'DELETE'}")
+        database.execute("PRAGMA wal_autocheckpoint = 0")
+        database.execute(
+            "CREATE TABLE programs (id TEXT PRIMARY KEY, code TEXT, language TEXT, parent_id TEXT, generation INTEGER, "
+            "timestamp REAL, combined_score REAL, public_metrics TEXT, text_feedback TEXT, correct BOOLEAN, "
+            "metadata TEXT, island_idx INTEGER)"
+        )
+        rows = [
+            (
+                i,
+                f"# {i}",
+                "python",
+                parent,
+                gen,
+                time,
+                score,
+                '{"x": NaN}',
+                "",
+                correct,
+                None if meta is None else json.dumps(meta),
+                island,
+            )
+            for i, parent, gen, time, score, correct, island, meta in (SHINKA if programs is None else programs)
+        ]
+        database.executemany(f"INSERT INTO programs VALUES ({', '.join('?' * 12)})", rows)
+        if proposals:
+            database.execute("CREATE TABLE attempt_log (generation, stage, status, details, created_at)")
+            rows = [(gen, stage, status, json.dumps(details), time) for gen, stage, status, details, time in PROPOSALS]
+            database.executemany("INSERT INTO attempt_log VALUES (?, ?, ?, ?, ?)", rows)
+        database.commit()
+        for ending in ("", "-wal") if wal else ("",):
+            shutil.copyfile(f"{made}/programs.sqlite{ending}", folder / f"programs.sqlite{ending}")
+        database.close()
+
+
+WRITERS = {
+    "tables": write_tables,
+    "openevolve": write_openevolve,
+    "codeevolve": write_codeevolve,
+    "shinka": write_shinka,
+}
 
 
 def check_committed(name, tmp_path):

@@ -62,6 +62,7 @@ FORMATS: dict[str, tuple[str, str]] = {  # name: module, what it reads
     "jsonl": ("tables", "JSON Lines, one object an attempt; --column names the fields"),
     "openevolve": ("openevolve", "OpenEvolve: a checkpoint, the folder of all checkpoints, or an evolution trace"),
     "codeevolve": ("codeevolve", "CodeEvolve as JSON Lines, one object a program"),
+    "shinka": ("shinka", "ShinkaEvolve: the folder of the results, or its SQLite database"),
     "skydiscover": ("openevolve", "SkyDiscover: a checkpoint, or the folder of all checkpoints"),
 }
 
