@@ -169,10 +169,9 @@ def deploy(
     typer.echo(f"  with {describe(now.settings)}")
     held = now.frozen
     required = f", and branches {', '.join(map(str, held.required))} that the gate required" if held.required else ""
-    typer.echo(
-        f"  a live round: at most {held.calls} calls; quality at most {held.max_drop:.3g} below {held.quality:.6g};"
-    )
-    typer.echo(f"  its best attempt on one of the first {held.opened} branches{required}")
+    typer.echo(f"  a live round: at most {held.calls} calls;")
+    typer.echo(f"    quality at most {percent(held.max_drop)} below {held.quality:.6g};")
+    typer.echo(f"    its best attempt on one of the first {held.opened} branches{required}")
     for number, decision in enumerate(records.decisions(), 1):
         name = plain(decision.policy.name) if decision.policy else "a policy that cannot be loaded"
         why = "; ".join(decision.fired) or ", ".join(check.name for check in decision.checks if not check.passed)
