@@ -116,9 +116,9 @@ def serve(control_fd: int) -> None:
     control = socket.socket(fileno=control_fd)
     libc(), nobody(), import_for(b"import dreamrsi.policies")  # what is set up at the first use is set up here, once
     gc.freeze()  # collections in the processes leave these objects, and so the shared pages, alone
-    control.sendall(REPLY.pack(os.getpid(), 0))
     running: set[int] = set()
     try:
+        control.sendall(REPLY.pack(os.getpid(), 0))  # raises where the caller has been killed meanwhile
         _serve(control, running)
     finally:
         for process in running:

@@ -10,6 +10,8 @@ import inspect
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -251,6 +253,16 @@ def test_the_server_ends_its_processes_and_leaves_no_folder_when_the_caller_is_g
         os.kill(pid, 0)
     policy.close()
     server.close()
+
+
+def test_a_caller_that_is_killed_while_the_server_starts_leaves_no_folder(tmp_path):
+    code = "import sys, dreamrsi.sandbox_server as s\ns.Server._reply = lambda self: s.os.kill(s.os.getpid(), 9)\n"
+    killed = subprocess.run([sys.executable, "-c", code + "s.Server(folder=sys.argv[1])", str(tmp_path)])
+    assert killed.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 10
+    while list(tmp_path.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_process_that_was_forked_from_the_caller_does_not_end_its_policies():
