@@ -112,7 +112,7 @@ def write_trial(folder: Path, trial: Trial, base: Version | None) -> None:
         [(beta, [_save(episode) for episode in row]) for beta, row in trial.grid.items()],
         trial.seconds,
     )
-    atomic_write(place / "version.json", msgspec.json.format(msgspec.json.encode(saved), indent=1) + b"\n")
+    atomic_write(place / "version.json", msgspec.json.encode(saved) + b"\n")
 
 
 def read_trial(folder: Path, number: int) -> Trial | None:

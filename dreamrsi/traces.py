@@ -71,23 +71,27 @@ def rounds(episode: Episode, tree: Tree) -> list[Round]:
     prefix = Prefix(tree.world, max(map(len, episode.picks), default=1))
     reveals: list[int] = []
     walked = []
+    ended: set[int] = set()
     for number, picks in enumerate(episode.picks):
-        before = {branch.number: branch.attempts for branch in prefix.branches}
+        opened = len(prefix.branches)
+        before = {pick: prefix.branches[pick].attempts for pick in picks if pick != OPEN}
         reveal(prefix, picks, reveals)
-        shown, empty = _shown(tree, prefix, picks, before)
-        live = sum(not branch.ended for branch in prefix.branches)
+        shown, empty = _shown(tree, prefix, picks, before, opened)
+        touched = [*before, *range(opened, len(prefix.branches))]
+        ended.update(branch for branch in touched if prefix.branches[branch].ended)
+        live = len(prefix.branches) - len(ended)
         walked.append(Round(number, picks, tuple(shown), tuple(empty), prefix.best, live, prefix.can_open))
     return walked
 
 
 def _shown(
-    tree: Tree, prefix: Prefix, picks: Sequence[int], before: Mapping[int, int]
+    tree: Tree, prefix: Prefix, picks: Sequence[int], before: Mapping[int, int], opened: int
 ) -> tuple[list[Shown], list[int]]:
-    """What each pick revealed, and the picks that revealed nothing."""
-    opened = iter(prefix.branches[len(before) :])
+    """What each pick revealed, and the picks that revealed nothing; ``opened`` branches were open before."""
+    new = iter(prefix.branches[opened:])
     shown, empty = [], []
     for pick in picks:
-        branch: Branch | None = next(opened, None) if pick == OPEN else prefix.branches[pick]
+        branch: Branch | None = next(new, None) if pick == OPEN else prefix.branches[pick]
         if branch is None or branch.attempts == before.get(branch.number, 0):
             empty.append(pick)
         else:

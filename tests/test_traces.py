@@ -56,6 +56,31 @@ def test_the_rounds_hold_every_reveal_in_order(policy, tree, width):
     assert not walked or walked[-1].best == episode.best
     numbers = [s.branch for s in shown if s.number == 0]
     assert numbers == list(range(len(numbers))), "a policy knows branches by the order in which it opened them"
+    watcher = Watcher(policy)
+    d.replay(watcher, tree, width)
+    told = [(len(r.shown), r.best, r.live, r.can_open) for r in walked]
+    assert told[: len(watcher.told)] == watcher.told, "what the policy was told is what it saw at its next choice"
+
+
+class Watcher:
+    """Chooses as another policy does, and notes what it saw."""
+
+    name = "watcher"
+
+    def __init__(self, policy):
+        self.policy = policy
+
+    def start(self, width):
+        self.policy.start(width)
+        self.told = []
+        self.attempts = 0
+
+    def choose(self, prefix):
+        if prefix.round:
+            live = sum(not branch.ended for branch in prefix.branches)
+            self.told.append((prefix.attempts - self.attempts, prefix.best, live, prefix.can_open))
+        self.attempts = prefix.attempts
+        return self.policy.choose(prefix)
 
 
 def test_a_trace_by_hand():
