@@ -322,14 +322,12 @@ def _choose(s: Schedule, use: _Uses) -> list[str]:
     if use.quiet:
         lines += ['        if self.quiet >= now["quiet"]:', "            return []  # nothing better for too long"]
     lines += [
-        "        self.live += prefix.branches[self.opened :]",
-        "        self.opened = len(prefix.branches)",
-        "        self.live = [branch for branch in self.live if not branch.ended]",
+        "        branches = prefix.branches",
+        "        if len(branches) > self.opened:",
+        "            self.live += branches[self.opened :]",
+        "            self.opened = len(branches)",
     ]
-    if s.strikes is not None:
-        lines.append('        self.live = [branch for branch in self.live if branch.stalled < now["strikes"]]')
-    if s.repairs is not None:
-        lines.append('        self.live = [branch for branch in self.live if branch.failures <= now["repairs"]]')
+    lines += _living(s)
     lines += ["        ready = self.live"] + _ready(s)
     places = 'now["width"] if prefix.round else self.width' if use.width else "self.width"
     lines.append(f"        places = {places}")
@@ -342,6 +340,20 @@ def _choose(s: Schedule, use: _Uses) -> list[str]:
         "        opens = max(0, min(opens, places)) if prefix.can_open else 0",
         "        return [branch.number for branch in ready[: places - opens]] + [OPEN] * opens",
     ]
+
+
+def _living(s: Schedule) -> list[str]:
+    """Which branches stay live; the others are left for good."""
+    conditions = ["not branch.ended"]
+    if s.strikes is not None:
+        conditions.append('branch.stalled < now["strikes"]')
+    if s.repairs is not None:
+        conditions.append('branch.failures <= now["repairs"]')
+    text = f"        self.live = [branch for branch in self.live if {' and '.join(conditions)}]"
+    if len(text) <= 120:
+        return [text]
+    lines = ["        self.live = [", "            branch", "            for branch in self.live"]
+    return [*lines, "            if " + " and ".join(conditions), "        ]"]
 
 
 def _ready(s: Schedule) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -144,10 +146,20 @@ def test_a_rule_that_is_not_used_leaves_no_trace():
     assert "STRIKES = 2" in source(EARLY_STOP, "p").decode()
 
 
-def test_the_emitted_lines_are_short_and_formatted():
-    full = Schedule(0.6, (0.5, 1.0), (0.5, 1.0), 0.5, "best", (1, 4), (0.5, 1.0), (0, 2), (2, 6), 0.5, 0.1)
-    for schedule in (PARALLEL_REFINE, EARLY_STOP, full):
-        assert max(map(len, source(schedule, "p").decode().splitlines())) <= 120
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        PARALLEL_REFINE,
+        EARLY_STOP,
+        Schedule(strikes=(1, 4), repairs=(1, 1), order="last"),
+        Schedule(0.6, (0.5, 1.0), (0.5, 1.0), 0.5, "best", (1, 4), (0.5, 1.0), (0, 2), (2, 6), 0.5, 0.1),
+    ],
+)
+def test_the_emitted_source_is_formatted(schedule):
+    command = [sys.executable, "-m", "ruff", "format", "--isolated", "--line-length", "120", "-"]
+    written = source(schedule, "p")
+    done = subprocess.run(command, input=written, capture_output=True, check=True)
+    assert done.stdout == written
 
 
 def test_the_rules_by_hand():
