@@ -128,7 +128,8 @@ def trace(
 
     Parameters
     ----------
-    label : what the tree is called; never its file, which holds what was not revealed.
+    label : what the tree is called; neither its file, which holds what was not revealed, nor its task, whose name may
+        say what it is like (``synthetic/late_peak``) and which no policy sees.
     width, beta1, beta2 : W and the weights of Eq. 1.
     scale : what V's first term is divided by, in words, where the scores are normalised: the number itself would tell
         the best recorded score. V is left out then.
@@ -138,7 +139,7 @@ def trace(
     caps = f"branches {header.branches or 'no cap'}, attempts a branch {header.steps or 'no cap'}"
     root = "no score" if tree.root is None else f"{tree.root:.10g}"
     head = [
-        f"{label}: {_plain(header.task)}",
+        label,
         f"width {width}; caps: {caps}; root {root}; advised tag {_tag(header.recommended) or 'none'}",
         "",
     ]

@@ -97,7 +97,7 @@ def test_a_trace_by_hand():
 
     text = traces.trace(d.replay(Hand(), tree, 2), tree, label="tree 0", width=2, beta1=0.1, beta2=0.5)
     assert text == (
-        "tree 0: toy\n"
+        "tree 0\n"
         "width 2; caps: branches 3, attempts a branch 2; root 0.5; advised tag none\n"
         "\n"
         "round 0: picks open open -> 0.0=1 [a]  1.0=4 [b] | best 4, 2 live branches, can open\n"
