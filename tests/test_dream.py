@@ -5,6 +5,7 @@ Versions that cheat are in test_dream_attacks.py.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import subprocess
@@ -103,7 +104,7 @@ BUILTIN = st.lists(builtin_policies().map(source_of), min_size=1, max_size=3, un
 HISTORIES = st.lists(trees().filter(lambda tree: tree.best_attempt is not None), min_size=1, max_size=3)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.data(), BUILTIN, builtin_policies(), HISTORIES, st.sampled_from(["best", "latest"]))
 def test_the_selected_is_never_worse_than_the_current_and_the_order_does_not_matter(
     data, sources, current, worlds, revise
@@ -160,6 +161,17 @@ def test_nobody_is_told_where_the_history_lies(tmp_path):
 
     run(tmp_path / "dream", look, BROKEN, look, history=[d.Tree.load(path)])
     assert seen and not any("hidden" in text for text in seen)
+
+
+def test_a_developer_is_told_nothing_that_was_not_revealed(tmp_path):
+    """Whatever stands where no version has looked, requests and values are the same."""
+    told = []
+    for place, hidden in enumerate((9.0, -50.0, None)):
+        tree = tree_of([[1.0, hidden, hidden], [2.0, hidden, 1.5], [hidden, hidden]], steps=3, branches=4, root=0.0)
+        developer = Scripted(HALF, BROKEN, HALF)
+        run(tmp_path / str(place), *developer.script, developer=developer, history=[tree])
+        told.append([dataclasses.replace(request, folder=None) for request in developer.requests])
+    assert told[0] == told[1] == told[2]
 
 
 def test_a_developer_leaves_what_it_wants_in_its_folder(tmp_path):
