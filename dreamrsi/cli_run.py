@@ -12,7 +12,8 @@ import typer
 
 from dreamrsi.console import Console, duration
 from dreamrsi.errors import UserError
-from dreamrsi.loop import PRESETS, Recursion, Round, Watch, recursion, starting_policy
+from dreamrsi.loop import PRESETS, Recursion, Round, Watch, recursion
+from dreamrsi.policy_file import starting_policy
 from dreamrsi.record import Attempt
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ def run(
     revise: Annotated[
         Literal["best", "latest"], typer.Option(help="Which version the developer revises next.")
     ] = "best",
+    plan: Annotated[
+        Literal["policy", "rule", "none"],
+        typer.Option(help="Who may change workspaces and steps of later rounds, never their product (dream)."),
+    ] = "policy",
     developer: Annotated[
         Literal["schedule", "command"], typer.Option(help="schedule: offline; command: a coding agent.")
     ] = "schedule",
@@ -116,6 +121,7 @@ def run(
             beta2=beta2,
             objective=objective,
             revise=revise,
+            plan=plan,
             workers=workers,
             timeout=timeout,
             watch=_Progress(Console.of_stdout(), rounds, caps[0] * caps[1]),

@@ -7,25 +7,29 @@ dreaming arm develops versions of its policy, replays them on the trees of all f
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dreamrsi import guidance as advice
 from dreamrsi.agents import Agent, MoveAgent
 from dreamrsi.errors import PolicyError, UserError
 from dreamrsi.files import atomic_write
+from dreamrsi.grid_plan import GridPlan
 from dreamrsi.guidance import Guidance
 from dreamrsi.live import Live, Runner, Start
+from dreamrsi.objective import history
+from dreamrsi.policy_file import Deployed, starting_policy
 from dreamrsi.processes import run_jobs
 from dreamrsi.record import Attempt
 from dreamrsi.run_folder import make_folder, opened, round_name, whole
 from dreamrsi.sandbox import SandboxedPolicy
+from dreamrsi.schedule import DEFAULT_BETA
 from dreamrsi.tasks import Task, make
 from dreamrsi.tree import Tree
 from dreamrsi.workspace import Workspaces
@@ -36,31 +40,32 @@ if TYPE_CHECKING:
 
 Arm = Literal["fixed", "dream"]
 
+Plan = Literal["policy", "rule", "none"]
+
 PRESETS = {"10x11": (10, 11), "32x20": (32, 20)}
 """Workspaces x steps of the paper's runs: 110 attempts a round, and 640."""
 
 
 @dataclass(frozen=True)
-class Deployed:
-    """A policy as it is deployed: its source, and what its developer wants to know of it again."""
-
-    source: bytes
-    notes: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def sha256(self) -> str:
-        """What the policy is: the hash of its bytes, in hexadecimal."""
-        return hashlib.sha256(self.source).hexdigest()
-
-
-@dataclass(frozen=True)
 class Round:
-    """A finished round: its number from 1, its tree, the policy that drove it, and how that was found."""
+    """A finished round.
+
+    Attributes
+    ----------
+    number : from 1.
+    tree : its record.
+    policy, name : what drove it.
+    plan : its caps, and where they came from.
+    beta : what the policy's knob was set to; None: its own default.
+    dream, guidance : how the policy was found, and what was told; None in round 1 and where the run has none.
+    """
 
     number: int
     tree: Tree
     policy: Deployed
     name: str
+    plan: GridPlan
+    beta: float | None = None
     dream: Dream | None = None
     guidance: Guidance | None = None
 
@@ -122,6 +127,7 @@ def recursion(
     beta2: float | None = None,
     objective: Literal["eq1", "sweep"] = "eq1",
     revise: Literal["best", "latest"] = "best",
+    plan: Plan = "policy",
     max_rounds: int | None = None,
     workers: int | None = None,
     timeout: float = 300.0,
@@ -146,7 +152,10 @@ def recursion(
     developer : writes the versions; :class:`~dreamrsi.schedule_search.ScheduleSearch` if None.
     versions : M, the policies that a dream compares, the current one included.
     beta1, beta2 : of Eq. 1; if None they follow from the scores of round 1 (:func:`dreamrsi.scaled_betas`).
-    objective, revise : see :func:`dreamrsi.dream.dream`.
+    objective, revise : see :func:`dreamrsi.dream.dream`. With ``sweep`` the policy's knob follows the rule of
+        :func:`dreamrsi.sweep_score.next_beta` between rounds.
+    plan : who may change workspaces and steps of the dreaming arm's later rounds, never their product: ``policy``, by
+        its ``plan_grid`` if it has one; ``rule``, :func:`dreamrsi.grid_plan.plan_grid`; or ``none``.
     max_rounds : K2 of live runs and replays; as many as attempts if None.
     workers, timeout : attempts at once, and seconds for one with its evaluation.
     run : what makes attempts; see :mod:`dreamrsi.cluster_jobs` for a Dask cluster.
@@ -200,7 +209,9 @@ def recursion(
     dreaming = None
     if arm == "dream":
         assert developer is not None
-        dreaming = _Dreaming(developer, versions, beta1, beta2, objective, revise, max_rounds, width, seed)
+        if plan not in get_args(Plan):
+            raise UserError(f"plan is {plan!r}; it is one of {', '.join(get_args(Plan))}")
+        dreaming = _Dreaming(developer, versions, beta1, beta2, objective, revise, plan, max_rounds, width, seed)
         config |= {"developer": developer.name, **dreaming.settings}
     folder = Path(out)
     with opened(folder, config, grows="rounds"):
@@ -209,38 +220,6 @@ def recursion(
         live = Live(task, agent, store, folder, seed, workers, timeout, watch.attempt, run)
         caps = _Caps(workspaces, steps, width, workspaces * steps if max_rounds is None else max_rounds)
         return Recursion(arm, tuple(_rounds(live, caps, first, rounds, start, guidance, dreaming, watch)))
-
-
-def starting_policy(text: str) -> Deployed:
-    """The source of a built-in policy, from ``name`` or ``name:key=value,...``, or of a file that ends in ``.py``.
-
-    Raises
-    ------
-    UserError
-        Unknown name or parameter, or the file cannot be read.
-    """
-    from dreamrsi import policies
-    from dreamrsi.schedule import PARALLEL_REFINE, source
-
-    if text.endswith(".py"):
-        try:
-            return Deployed(Path(text).read_bytes())
-        except OSError as error:
-            raise UserError(f"{text}: cannot be read ({error.strerror}); give the path of a policy's file") from error
-    made = policies.make(text)
-    if text == "parallel_refine":
-        return Deployed(source(PARALLEL_REFINE, text), {"schedule": PARALLEL_REFINE.to_json()})
-    kind = type(made).__name__
-    given = ", ".join(text.partition(":")[2].split(",")) or ("seed=0" if kind == "Random" else "")
-    lines = [
-        f'"""The built-in policy {made.name}."""\n',
-        f"from dreamrsi.policies import {kind}\n\n",
-        f"class Policy({kind}):",
-        f"    name = {made.name!r}\n",
-        "    def __init__(self) -> None:",
-        f"        super().__init__({given})",
-    ]
-    return Deployed("\n".join(lines).encode() + b"\n")
 
 
 @dataclass(frozen=True)
@@ -261,6 +240,7 @@ class _Dreaming:
     beta2: float | None
     objective: Literal["eq1", "sweep"]
     revise: Literal["best", "latest"]
+    plan: Plan
     max_rounds: int | None
     width: int
     seed: int
@@ -268,8 +248,35 @@ class _Dreaming:
     @property
     def settings(self) -> dict[str, Any]:
         """For the run's configuration."""
-        names = ("versions", "beta1", "beta2", "objective", "revise")
+        names = ("versions", "beta1", "beta2", "objective", "revise", "plan")
         return {name: getattr(self, name) for name in names}
+
+    def knob(self, beta: float, trees: Sequence[Tree], dream: Dream) -> tuple[float, str] | None:
+        """What to set the selected policy's knob to, and why; None under Eq. 1, which knows no knob."""
+        from dreamrsi.sweep_score import next_beta, sweep_score
+
+        if self.objective != "sweep":
+            return None
+        grid = dream.grids[dream.selected.number]
+        by_beta = {key: row for key, row in grid.items() if key is not None}
+        bests = list(accumulate((tree.best for tree in trees), max))
+        return next_beta(beta, bests, sweep_score(by_beta, history(trees), self.width) if by_beta else None)
+
+    def grid(self, policy: SandboxedPolicy, trees: Sequence[Tree], caps: _Caps, present: GridPlan) -> GridPlan:
+        """The caps of the next round; a plan that fails or may not be followed leaves them as they are."""
+        from dreamrsi.grid_plan import Caps, check_plan, plan_grid, summarise
+
+        budget = caps.workspaces * caps.steps
+        limits = Caps(budget, budget, budget, present)
+        summaries = [summarise(tree) for tree in trees]
+        if self.plan == "rule":
+            return plan_grid(summaries, limits)
+        if self.plan == "none":
+            return present
+        try:
+            return check_plan(policy.plan_grid([summary.to_json() for summary in summaries]), limits)
+        except PolicyError as error:
+            return GridPlan(present.branches, present.steps, f"plan failed: {error}; the present grid stays")
 
     def dream(self, number: int, trees: Sequence[Tree], current: Deployed, folder: Path) -> Dream:
         """Develop the policy of round ``number`` from the trees before it."""
@@ -307,30 +314,37 @@ def _rounds(
 ) -> list[Round]:
     """Make the rounds that are not there, and read those that are; both by the same steps."""
     done: list[Round] = []
-    seed = live.seed_start()
-    best, place = seed, None
+    best = seed = live.seed_start()
+    place: dict[str, int] | None = None
+    grid, beta = GridPlan(caps.workspaces, caps.steps, "as the run was asked for"), DEFAULT_BETA
     for number in range(1, count + 1):
         folder = live.folder / round_name(number)
         make_folder(folder)
         trees = [round_.tree for round_ in done]
-        dreamt = None
+        dreamt = knob = None
         if dreaming is not None and any(tree.best_attempt is not None for tree in trees):
             watch.dreaming(number)
             dreamt = dreaming.dream(number, trees, policy, folder)
             policy = Deployed(dreamt.selected.source, dreamt.selected.notes)
+            knob = dreaming.knob(beta, trees, dreamt)
             watch.dreamt(number, dreamt)
         told = advice.summarise(trees) if guided and trees else None
         if told is not None:
-            _keep(folder / "guidance.json", (json.dumps(asdict(told), indent=1) + "\n").encode())
+            _keep(folder / "guidance.json", _json(asdict(told)))
         _keep(folder / "policy.py", policy.source)
         with SandboxedPolicy(policy.source) as deployed:
+            if knob is not None:
+                beta = deployed.beta = knob[0]
+            if dreaming is not None and dreamt is not None:
+                grid = dreaming.grid(deployed, trees, caps, grid)
+            _keep(folder / "round.json", _json({"plan": asdict(grid), "beta": knob}))
             path = folder / "tree.jsonl"
-            watch.begun(number, deployed.name, caps.workspaces * caps.steps, _attempts_there(path))
+            watch.begun(number, deployed.name, grid.branches * grid.steps, _attempts_there(path))
             tree = live.record(
                 deployed,
                 caps.width,
-                caps.workspaces,
-                caps.steps,
+                grid.branches,
+                grid.steps,
                 limit=caps.limit,
                 number=number,
                 start=best if start == "best" else seed,
@@ -338,7 +352,7 @@ def _rounds(
                 provenance={"policy_sha256": policy.sha256, "start": place if start == "best" else None},
             )
             tree.name = round_name(number)  # not its path: equal runs in two folders dream alike
-            done.append(Round(number, tree, policy, deployed.name, dreamt, told))
+            done.append(Round(number, tree, policy, deployed.name, grid, deployed.beta, dreamt, told))
         watch.ended(done[-1])
         if number == 1:
             best = seed = Start(seed.commit, tree.root)
@@ -347,6 +361,10 @@ def _rounds(
             best = Start(top.commit, top.score)
             place = {"round": number, "branch": top.branch, "attempt": top.attempt}
     return done
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=1) + "\n").encode()
 
 
 def _score(attempt: Attempt) -> float:

@@ -11,7 +11,8 @@ import dreamrsi as d
 from dreamrsi import policies
 from dreamrsi.developers import Draft
 from dreamrsi.errors import PolicyError, UserError
-from dreamrsi.loop import Deployed, Watch, recursion, starting_policy
+from dreamrsi.loop import Watch, recursion
+from dreamrsi.policy_file import Deployed, starting_policy
 from dreamrsi.sandbox import SandboxedPolicy
 from loop_fixtures import SMALL, Stopper, content, files, run, tree_content
 from toy_task import Toy, climb, fail, spoil
@@ -239,3 +240,49 @@ def test_the_watch_is_told_in_order(tmp_path):
     run(tmp_path / "run", rounds=2, task=Toy(climb), watch=again)
     assert again.told[0] == ("begun", 1, "parallel_refine", 12, 9)
     assert not any(told[0] == "attempt" for told in again.told)
+
+
+class Planner:
+    """A developer whose policy asks for another grid, within the caps or beyond them."""
+
+    name = "planner"
+
+    def __init__(self, branches, steps):
+        self.plan = {"branches": branches, "steps": steps, "reason": "a hunch"}
+
+    def develop(self, request):
+        made = starting_policy("parallel_refine:width=1").source.decode()
+        return Draft(f"{made}\n    def plan_grid(self, summaries):\n        return {self.plan}\n".encode())
+
+
+def test_a_policy_may_plan_the_grid_within_the_attempts_of_a_round(tmp_path):
+    given = {"beta1": 1.0, "beta2": 0.0, "rounds": 2}  # attempts are dear: its version wins
+    found = run(tmp_path / "wide", developer=Planner(6, 2), **given)
+    assert found.rounds[1].dream.selected.number == 1
+    plan = found.rounds[1].plan
+    assert (plan.branches, plan.steps, plan.reason) == (6, 2, "a hunch")
+    assert (found.rounds[1].tree.header.branches, found.rounds[1].tree.header.steps) == (6, 2)
+    assert json.loads((tmp_path / "wide/round-02/round.json").read_bytes())["plan"]["branches"] == 6
+
+    greedy = run(tmp_path / "greedy", developer=Planner(6, 3), **given)  # 18 attempts, a round has 12
+    plan = greedy.rounds[1].plan
+    assert (plan.branches, plan.steps) == (4, 3) and "the budget is 12; the present grid stays" in plan.reason
+
+    fixed = run(tmp_path / "none", developer=Planner(6, 2), plan="none", **given)
+    assert fixed.rounds[1].tree.header.branches == 4
+
+    ruled = run(tmp_path / "rule", developer=Planner(6, 2), plan="rule", **given)
+    assert ruled.rounds[1].plan.reason.partition(":")[0] in ("keep", "widen", "deepen", "shrink")
+
+
+def test_the_sweep_score_sets_the_knob_between_rounds(tmp_path):
+    found = run(tmp_path / "run", developer=None, objective="sweep", rounds=4)
+    assert [round_.beta is None for round_ in found.rounds] == [True, False, False, False]
+    notes = [json.loads((tmp_path / f"run/round-0{n}/round.json").read_bytes()) for n in (1, 2, 3, 4)]
+    assert notes[0]["beta"] is None
+    assert notes[1]["beta"] == [0.6, "1 rounds are too few to go by"]
+    assert [note["beta"][0] for note in notes[1:]] == [round_.beta for round_ in found.rounds[1:]]
+    for round_ in found.rounds[1:]:  # the knob is part of what is replayed
+        with SandboxedPolicy(round_.policy.source) as policy:
+            policy.beta = round_.beta
+            assert d.replay(policy, round_.tree, width=3).picks == round_.tree.picks
