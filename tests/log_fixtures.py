@@ -285,11 +285,60 @@ def write_shinka(folder, programs=None, proposals=True, wal=True):
         database.close()
 
 
+def node(name, parents, batch, chain, score, minute, **metrics):
+    """A program of SimpleTES."""
+    return {
+        "id": name,
+        "code": f"# {name}\n",
+        "metrics": {"combined_score": score, "eval_time": 1.5} | metrics,
+        "score": score,
+        "parent_ids": parents,
+        "gen_id": batch,
+        "chain_idx": chain,
+        "shared_construction_id": None,
+        "status": "DONE",
+        "created_at": f"2026-03-23T23:{minute:02d}:00",
+    }
+
+
+def write_simpletes(folder):
+    """An instance with two states; by name the earlier one looks later, since the run went past midnight."""
+    nodes = [
+        node("r", [], None, None, 1.0, 0),
+        node("n1", ["r"], 1, 0, 1.2, 1),
+        node("n2", ["r"], 1, 0, 1.1, 2),
+        node("n3", ["r"], 2, 1, -float("inf"), 3, combined_score=0.0, error="Traceback:\n  x\nMemoryError\n"),
+        node("n4", ["n1", "n3"], 4, 0, 1.5, 5),
+        node("n5", ["gone", "n1"], 7, 1, 1.4, 9),
+    ]
+    text = [{k: json.dumps(v) if isinstance(v, dict | list | float) else v for k, v in n.items()} for n in nodes]
+
+    def failure(kind, reason, batch, chain, minute):
+        stamp = f"2026-03-23T23:{minute:02d}:30"
+        return {"type": kind, "reason": reason, "gen_id": batch, "chain_idx": chain, "created_at": stamp, "score": 0.0}
+
+    failures = [
+        failure("generation", "no code block in the answer", 4, 0, 4),  # its sibling is n4
+        failure("evaluation", "Evaluation timed out", 5, 1, 6),  # no sibling: the policy knows the batch
+        failure("evaluation", "crashed", 6, 1, 7),  # nobody knows
+    ]
+    state = {"batches": {"5": {"inspirations": ["n2"]}}, "chain_history": {"0": ["r", "n1", "n4"]}}
+    for name, count in (("db_state_235900", 2), ("db_state_000200", 6)):
+        place = folder / name
+        dump(place / "nodes.json", nodes[:2] if count == 2 else [text[0], *nodes[1:5], text[5]])
+        meta = {"completed_evaluations": count, "generation_failures": 2, "evaluation_failures": 2}
+        dump(place / "metadata.json", meta)
+        dump(place / "policy.json", {"name": "balance", "state": state})
+        if count == 6:
+            dump(place / "failure.json", failures)
+
+
 WRITERS = {
     "tables": write_tables,
     "openevolve": write_openevolve,
     "codeevolve": write_codeevolve,
     "shinka": write_shinka,
+    "simpletes": write_simpletes,
 }
 
 
@@ -302,4 +351,5 @@ def check_committed(name, tmp_path):
 
 if __name__ == "__main__":
     for name, write in WRITERS.items():
-        write(FIXTURES / name)
+        if name != "shinka" or not (FIXTURES / name).exists():  # a database has other bytes every time
+            write(FIXTURES / name)
