@@ -10,7 +10,8 @@ import pytest
 
 import dreamrsi as d
 from dreamrsi import logs
-from log_fixtures import FIXTURES, check_committed, check_import, codeevolve_program, dump_lines, real
+from log_fixtures import check_committed, check_import, real
+from log_writers import FIXTURES, codeevolve_program, dump_lines
 
 RUN = FIXTURES / "codeevolve" / "programs.jsonl"
 

@@ -11,7 +11,8 @@ import pytest
 
 import dreamrsi as d
 from dreamrsi import logs
-from log_fixtures import FIXTURES, check_committed, check_import, dump, dump_lines, hashes, program, real
+from log_fixtures import check_committed, check_import, hashes, real
+from log_writers import FIXTURES, dump, dump_lines, program
 
 RUN = FIXTURES / "openevolve"
 LAST = RUN / "checkpoints" / "checkpoint_12"

@@ -9,7 +9,8 @@ import pytest
 
 import dreamrsi as d
 from dreamrsi import logs
-from log_fixtures import FIXTURES, SHINKA, check_import, hashes, real, write_shinka
+from log_fixtures import check_import, hashes, real
+from log_writers import FIXTURES, SHINKA, write_shinka
 
 RUN = FIXTURES / "shinka"
 

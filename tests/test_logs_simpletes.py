@@ -11,7 +11,8 @@ import pytest
 
 import dreamrsi as d
 from dreamrsi import logs
-from log_fixtures import FIXTURES, check_committed, check_import, dump, node
+from log_fixtures import check_committed, check_import
+from log_writers import FIXTURES, dump, node
 
 RUN = FIXTURES / "simpletes"
 STATE = RUN / "db_state_000200"

@@ -9,7 +9,8 @@ import pytest
 
 import dreamrsi as d
 from dreamrsi import logs
-from log_fixtures import FIXTURES, TABLE, TABLE_OPTIONS, check_import, hashes
+from log_fixtures import check_import, hashes
+from log_writers import FIXTURES, TABLE, TABLE_OPTIONS
 from test_cli import dreamrsi  # noqa: F401  # the fixture that runs a command in this process
 
 CSV = FIXTURES / "tables" / "table.csv"

@@ -64,6 +64,7 @@ FORMATS: dict[str, tuple[str, str]] = {  # name: module, what it reads
     "codeevolve": ("codeevolve", "CodeEvolve as JSON Lines, one object a program"),
     "shinka": ("shinka", "ShinkaEvolve: the folder of the results, or its SQLite database"),
     "simpletes": ("simpletes", "SimpleTES: nodes.json, or the folder of a saved state or of an instance"),
+    "aide": ("aide", "AIDE or MLEvolve: journal.json, or its folder"),
     "skydiscover": ("openevolve", "SkyDiscover: a checkpoint, or the folder of all checkpoints"),
 }
 
