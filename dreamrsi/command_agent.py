@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,10 @@ MAX_PROPOSAL = 2**16
 
 _MAX_TAG = 60
 _TASK, _RESULTS, _GUIDANCE = "TASK.md", "RESULTS.md", "GUIDANCE.md"
+_KEPT_RESULTS, _EARLIER_RESULTS = "proposals/results.md", "proposals/earlier-results.md"
+_NUMBERED = re.compile(r"proposals/(\d{3,})([-.].*)")
+_EARLIER = re.compile(r"proposals/earlier-(\d{3,})[-.].*")
+_MENTIONED = re.compile(r"(attempt |proposals/)(\d{3,})", re.IGNORECASE)
 
 PROMPT = """\
 You are one step of a search for a better program. The folder that you are in holds all you need. Nobody answers
@@ -31,7 +36,8 @@ questions: read, decide, write the two files named below, and stop. You have {se
 Read first:
 1. {task}: what the program must do, and how it is scored. A higher score is better.
 2. {results}: every earlier attempt of this line of work with its measured result, also those that failed.
-3. Every file in {proposals}: what each of those attempts meant to do and, beside it, the program that it led to.
+3. Every file in {proposals}: what each of those attempts meant to do and, beside it, the program that it led to. Files
+   whose names begin with "earlier" come from the line of work that this one goes on from.
 {guidance}
 Then think:
 - Which measured results contradict what a proposal expected, and why? Trust the numbers, not the promises.
@@ -55,7 +61,9 @@ class CommandAgent:
     An attempt is one call of the command, in a folder with the workspace, the task's statement, the measured results of
     the branch so far, and the round's guidance. What it may leave is ``proposals/NNN.md``, NNN being the number of the
     attempt in its branch, and the program; all else that it does to the folder is undone and listed in the attempt's
-    metrics. The program of every attempt is kept as ``proposals/NNN-<its name>``, so that later ones can go back to it.
+    metrics. The program of every attempt is kept as ``proposals/NNN-<its name>``, so that later ones can go back to it,
+    and ``proposals/results.md`` is what the attempt was told of the earlier ones. What a branch inherits from another
+    round is numbered apart, as ``proposals/earlier-NNN.md``.
 
     The tag is the first line of the proposal. An attempt without a proposal counts, without a tag and with a note in
     its metrics, as its score was measured like any other.
@@ -97,13 +105,14 @@ class CommandAgent:
         """
         program = self.check(task)
         number = len(context.earlier)
-        files = dict(files)
+        files = dict(files) if any(attempt.commit for attempt in context.earlier) else _inherited(files)
         files.setdefault(program.path, program.seed)
         for attempt in context.earlier:
             _restore_proposal(files, attempt)
         proposal = f"proposals/{number:03d}.md"
         editable = self.files or (program.path,)
-        with Checkout(Path("workspace").absolute(), {**files, **_told(program, files, context)}) as checkout:
+        told = _told(program, files, context)
+        with Checkout(Path("workspace").absolute(), {**files, **told}) as checkout:
             (checkout.folder / "proposals").mkdir(exist_ok=True)
             ran = self.command.run(self._prompt(proposal, editable, context), checkout.folder)
             metrics = _metrics(ran)
@@ -119,7 +128,7 @@ class CommandAgent:
                 status: Status = "timeout" if ran.timed_out else "error"
                 raise AgentFailure(f"the command {ran.problem}", status, failure, tag)
             written = _read_written(checkout, editable, program.path, failure, tag)
-        made = {**files, **written}
+        made = {**files, **written, _KEPT_RESULTS: told[_RESULTS]}
         made[f"proposals/{number:03d}-{os.path.basename(program.path)}"] = made[program.path]
         if text is not None:
             made[proposal] = text
@@ -146,6 +155,28 @@ def tag_of(proposal: str) -> str | None:
             tag = " ".join(words)
             return tag if len(tag) <= _MAX_TAG else tag[:_MAX_TAG].rpartition(" ")[0] or tag[:_MAX_TAG]
     return None
+
+
+def _inherited(files: Files) -> dict[str, bytes]:
+    """The files of a branch's start, in which what an earlier round left is numbered apart from what the branch writes.
+
+    A later round may start at the best attempt of an earlier one, whose ``proposals/007.md`` becomes
+    ``proposals/earlier-007.md``, or a higher number where there are such files already.
+    """
+    shift = 1 + max((int(found[1]) for name in files if (found := _EARLIER.fullmatch(name))), default=-1)
+
+    def renumber(match: re.Match[str]) -> str:
+        return f"{match[1]}earlier-{int(match[2]) + shift:03d}"
+
+    inherited: dict[str, bytes] = {}
+    for name, content in files.items():
+        found = _NUMBERED.fullmatch(name)
+        inherited[f"proposals/earlier-{int(found[1]) + shift:03d}{found[2]}" if found else name] = content
+    results = inherited.pop(_KEPT_RESULTS, None)
+    if results is not None:
+        renumbered = _MENTIONED.sub(renumber, results.decode(errors="replace")).encode()
+        inherited[_EARLIER_RESULTS] = inherited.get(_EARLIER_RESULTS, b"") + renumbered
+    return inherited
 
 
 def _restore_proposal(files: dict[str, bytes], attempt: Attempt) -> None:

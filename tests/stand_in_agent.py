@@ -17,7 +17,7 @@ PROGRAM = b"def solve(seed):\n    return [seed, 1]\n"
 
 
 def write(number=None, program=PROGRAM):
-    number = len([p for p in Path("proposals").glob("*.md")]) if number is None else number
+    number = len(list(Path("proposals").glob("[0-9]*.md"))) if number is None else number
     Path("proposals").mkdir(exist_ok=True)
     Path(f"proposals/{number:03d}.md").write_text("# Swap two circles\n\nBecause growing one alone is stuck.\n")
     Path("solve.py").write_bytes(program)

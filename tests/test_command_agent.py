@@ -101,7 +101,9 @@ def test_a_good_command_leaves_its_proposal_and_its_program():
     text = b"# Swap two circles\n\nBecause growing one alone is stuck.\n"
     restored = {"proposals/001.md": b"# Push\n\nMaybe.\n"}  # of the attempt that failed and left no files
     new = {"solve.py": PROGRAM, "proposals/002.md": text, "proposals/002-solve.py": PROGRAM}
-    assert made.files == {**FILES, **restored, **new}
+    told = made.files["proposals/results.md"]
+    assert b"## Attempt 001" in told
+    assert made.files == {**FILES, **restored, **new, "proposals/results.md": told}
     assert made.tag == "Swap two circles"
     assert made.metrics["exitcode"] == 0 and made.metrics["output"] == "done  [31mred\n"
     assert "undone" not in made.metrics and "note" not in made.metrics
@@ -111,6 +113,21 @@ def test_a_good_command_leaves_its_proposal_and_its_program():
 def test_the_first_attempt_of_a_branch_starts_from_the_seed_program():
     made = make("good", Sums().seed_workspace(), Context(0, 1.0))
     assert made.files["proposals/000-solve.py"] == PROGRAM and "proposals/000.md" in made.files
+
+
+def test_what_an_earlier_round_left_is_numbered_apart():
+    """Otherwise the inherited proposals/000.md would pass for the one that the first attempt should have written."""
+    first = make("good")  # attempt 2 of its branch
+    start = Context(0, 3.0)
+    second = make("good", {**first.files, "solve.py": b"better"}, start)
+    assert {"proposals/000.md", "proposals/earlier-000.md", "proposals/earlier-002-solve.py"} < set(second.files)
+    assert "proposals/002.md" not in second.files
+    results = second.files["proposals/earlier-results.md"].decode()
+    assert "## Attempt earlier-001: without a name" in results and "proposals/earlier-000.md" in results
+    third = make("only_program", {**second.files, "solve.py": b"best"}, start)
+    assert {"proposals/earlier-002.md", "proposals/earlier-003.md"} < set(third.files)
+    assert third.metrics["note"] == "proposals/000.md was not written"
+    assert third.files["proposals/earlier-results.md"].count(b"# Measured results") == 2
 
 
 def test_it_reads_proposals_results_task_and_guidance(tmp_path):
@@ -137,7 +154,8 @@ def test_what_else_it_changed_is_undone_and_listed():
     assert {name: made.files[name] for name in FILES if name != "solve.py"} == {
         name: content for name, content in FILES.items() if name != "solve.py"
     }
-    assert set(made.files) - set(FILES) == {"proposals/001.md", "proposals/002.md", "proposals/002-solve.py"}
+    new = {"proposals/001.md", "proposals/002.md", "proposals/002-solve.py", "proposals/results.md"}
+    assert set(made.files) - set(FILES) == new
     assert made.metrics["undone"] == [
         "added folder/",
         "added link (a link)",
@@ -225,6 +243,7 @@ def test_a_live_run_with_a_command(tmp_path):
         "solve.py",
         "proposals/000.md",
         "proposals/000-solve.py",
+        "proposals/results.md",
     }
 
 
