@@ -50,6 +50,7 @@ def freeze(
         float | None, typer.Option(min=0, help="What counts as a tie there; beta1, one attempt's cost.")
     ] = None,
     last: Annotated[int, typer.Option(min=1, help="K: coverage looks at the winners of so many trees.")] = 3,
+    max_drop: Annotated[float, typer.Option(help="The share of quality that may be lost; only stricter.")] = 0.02,
     max_rounds: Annotated[int | None, typer.Option(min=1, help="K2; as many as a tree has attempts.")] = None,
     other: Annotated[
         list[Path] | None, typer.Option(metavar="TREE", help="A tree that another policy recorded; may be given again.")
@@ -74,6 +75,7 @@ def freeze(
         around=multiples(*around),
         margin=margin,
         last=last,
+        max_drop=max_drop,
         max_rounds=max_rounds,
         others=_files(other or []),
     )
@@ -100,6 +102,7 @@ def gate(
     workspaces: Workspaces = None,
     beta1: Annotated[float | None, typer.Option(min=0, help="To judge by; as frozen.")] = None,
     beta2: Annotated[float | None, typer.Option(min=0, help="To judge by; as frozen.")] = None,
+    beta: Annotated[float | None, typer.Option(min=0, max=1, help="The policy's knob; as frozen.")] = None,
     reviewer: Annotated[str | None, typer.Option(metavar="NAME", help="Who read the diff.")] = None,
     diff_sha256: Annotated[
         str | None, typer.Option(metavar="HASH", help="Of the diff that was read; the gate prints the one it expects.")
@@ -132,6 +135,7 @@ def gate(
             branches=workspaces,
             beta1=beta1,
             beta2=beta2,
+            beta=beta,
             reviewer=reviewer,
             diff_sha256=diff_sha256,
             deployed_sha256=deployed.policy.sha256 if deployed else None,

@@ -46,7 +46,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """How a policy is deployed and judged.
 
     ``width`` is W; ``steps`` (the depth: attempts a branch) and ``branches`` (workspaces) are caps, None for none;
-    ``beta1`` and ``beta2``, in units of the score, make the cost term.
+    ``beta1`` and ``beta2``, in units of the score, make the cost term; ``beta`` is what the policy's knob is set to,
+    None for its own default.
     """
 
     width: int
@@ -54,6 +55,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     branches: int | None = None
     beta1: float | None = None
     beta2: float | None = None
+    beta: float | None = None
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,7 +142,10 @@ def decode(content: bytes) -> Decision:
 
 def describe(settings: Settings) -> str:
     """One line: ``width 8, steps 11, branches 8, beta1 0.02, beta2 0.05``."""
-    return ", ".join(f"{name} {show(value)}" for name, value in msgspec.structs.asdict(settings).items())
+    said = msgspec.structs.asdict(settings)
+    if settings.beta is None:
+        del said["beta"]
+    return ", ".join(f"{name} {show(value)}" for name, value in said.items())
 
 
 def show(value: Any) -> str:

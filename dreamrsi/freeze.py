@@ -52,6 +52,7 @@ def freeze(
     branches: int | None = None,
     beta1: float | None = None,
     beta2: float | None = None,
+    beta: float | None = None,
     around: Sequence[float] = AROUND,
     margin: float | None = None,
     last: int = LAST,
@@ -69,6 +70,7 @@ def freeze(
     out : the suite's folder, which must not exist.
     width, steps, branches : what the current policy is deployed with; that of the last tree if None.
     beta1, beta2 : those of :func:`dreamrsi.scaled_betas` if None.
+    beta : what the policy's knob is set to; that of the last tree, where a run's folder says it, if None.
     around : the declared neighbourhood, as multiples of beta1 and of beta2.
     margin : a difference in mean V that counts as a tie there, in units of the score; beta1, the cost of one attempt,
         if None.
@@ -98,6 +100,7 @@ def freeze(
     if twice:
         raise UserError(f"{twice[0]}: is there twice; give every tree once")
     settings = _settings(loaded, width, steps, branches, beta1, beta2)
+    settings = msgspec.structs.replace(settings, beta=_knob(Path(trees[-1])) if beta is None else beta)
     b1, b2 = settings.beta1, settings.beta2
     assert b1 is not None and b2 is not None
     with SandboxedPolicy(source, Path(policy).name) as sandboxed:
@@ -106,8 +109,9 @@ def freeze(
     for path, tree in zip(map(Path, trees), loaded, strict=True):
         own = path.resolve() not in foreign and _recorded_by(path, source)
         at = tree.header.width or settings.width
-        replayed = None if own else replay_sandboxed(source, [tree], at, max_rounds)[0]
-        entries.append(_entry(len(entries), path, tree, replayed))
+        knob = _knob(path) if own else settings.beta
+        replayed = None if own else replay_sandboxed(source, [tree], at, max_rounds, beta=knob)[0]
+        entries.append(_entry(len(entries), path, tree, replayed, knob))
     manifest = Manifest(
         policy=name,
         settings=settings,
@@ -136,6 +140,24 @@ def _recorded_by(path: Path, source: bytes) -> bool:
     """Whether the policy recorded the tree, as far as can be told: the file beside it decides, where there is one."""
     beside = path.absolute().parent / "policy.py"
     return not beside.exists() or read_policy(beside) == source
+
+
+class _Round(msgspec.Struct):
+    """What of a run's ``round.json`` is needed: the value of the knob, and why; None where it was left alone."""
+
+    beta: tuple[float, str] | None = None
+
+
+def _knob(path: Path) -> float | None:
+    """What the knob of the policy that recorded a tree was set to, as the run's folder says it."""
+    beside = path.absolute().parent / "round.json"
+    if round_number(path) is None or not beside.exists():
+        return None
+    try:
+        found = msgspec.json.decode(beside.read_bytes(), type=_Round)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise UserError(f"{beside}: cannot be read ({error}); it says how the tree was recorded") from error
+    return found.beta[0] if found.beta else None
 
 
 def _seen(trees: Sequence[Tree]) -> list[bool]:
@@ -167,14 +189,14 @@ def _settings(
     )
 
 
-def _entry(number: int, path: Path, tree: Tree, replayed: Episode | None) -> Entry:
+def _entry(number: int, path: Path, tree: Tree, replayed: Episode | None, knob: float | None) -> Entry:
     """``replayed`` is the current policy's episode on a tree that another one recorded."""
     place = round_number(path)
     stem = path.stem if place is None else f"round-{place:02d}"
     name = re.sub(r"[^A-Za-z0-9_.\-]", "-", stem).lstrip(".-")[:80] or "tree"
     attempts, best = (len(tree), tree.best) if replayed is None else (replayed.attempts, replayed.best)
     logged = best if math.isfinite(best) else None
-    return Entry(f"{TREES}/{number:03d}-{name}.jsonl", name, replayed is None, attempts, logged, place)
+    return Entry(f"{TREES}/{number:03d}-{name}.jsonl", name, replayed is None, attempts, logged, place, knob)
 
 
 def _check_settings(manifest: Manifest) -> None:

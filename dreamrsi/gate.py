@@ -40,6 +40,7 @@ def gate(
     branches: int | None = None,
     beta1: float | None = None,
     beta2: float | None = None,
+    beta: float | None = None,
     reviewer: str | None = None,
     diff_sha256: str | None = None,
     deployed_sha256: str | None = None,
@@ -52,7 +53,8 @@ def gate(
     suite : folder of a frozen suite.
     policy, current : files of the candidate and of the current policy, which has to be the one pinned in the suite.
     shadow : files of the trees that closed since, in that order; the last two count.
-    width, steps, branches, beta1, beta2 : how the candidate would be deployed and judged; as the suite says if None.
+    width, steps, branches, beta1, beta2, beta : how the candidate would be deployed and judged; as the suite says if
+        None.
     reviewer, diff_sha256 : who read the diff, and the hash of what was read (:attr:`Decision.diff_sha256`).
     deployed_sha256 : hash of the policy that is deployed, if that is known.
     limits : of the sandbox.
@@ -67,7 +69,7 @@ def gate(
     except Exception as error:  # whatever is wrong with it
         return _refused(f"the suite cannot be used: {error}")
     then = frozen.manifest.settings
-    given = {"width": width, "steps": steps, "branches": branches, "beta1": beta1, "beta2": beta2}
+    given = {"width": width, "steps": steps, "branches": branches, "beta1": beta1, "beta2": beta2, "beta": beta}
     now = msgspec.structs.replace(then, **{name: value for name, value in given.items() if value is not None})
     pinned = Named(frozen.manifest.policy, frozen.current_sha256)
     first = _guarded("frozen", check_frozen, frozen, current, deployed_sha256)
@@ -106,13 +108,15 @@ def _play(source: bytes, suite: Suite, trees: Sequence[Tree], settings: Settings
     try:
         cut = [as_deployed(tree, settings) for tree in trees]
         width, rounds = settings.width, suite.manifest.max_rounds
-        screened = replay_sandboxed(source, cut, width, rounds, limits=limits)
+        screened = replay_sandboxed(source, cut, width, rounds, beta=settings.beta, limits=limits)
         broken = next((episode for episode in screened if episode.reason == "failed"), None)
         if broken:
             return Row((), f"failed on {broken.tree}: {broken.error}")
         row: list[Episode] = []
         for _ in range(CONFIRMATIONS):
-            again = replay_sandboxed(source, cut[::-1], width, rounds, fresh=True, limits=limits)[::-1]
+            again = replay_sandboxed(source, cut[::-1], width, rounds, beta=settings.beta, fresh=True, limits=limits)[
+                ::-1
+            ]
             broken = next((episode for episode in again if episode.reason == "failed"), None)
             if broken:
                 return Row((), f"failed on {broken.tree} in a process of its own: {broken.error}")
@@ -132,12 +136,12 @@ def _choices(episode: Episode) -> tuple[Any, ...]:
 
 
 def _as_recorded(suite: Suite, limits: Limits | None) -> Row:
-    """Replay the current policy on every tree at the width and the caps it was recorded with."""
+    """Replay the current policy on every tree at the width, caps and knob it was recorded with."""
     row = []
-    for tree in suite.trees:
-        width = tree.header.width or suite.manifest.settings.width
+    for tree, entry in zip(suite.trees, suite.manifest.trees, strict=True):
+        width, rounds = tree.header.width or suite.manifest.settings.width, suite.manifest.max_rounds
         try:
-            row += replay_sandboxed(suite.current, [tree], width, suite.manifest.max_rounds, fresh=True, limits=limits)
+            row += replay_sandboxed(suite.current, [tree], width, rounds, beta=entry.beta, fresh=True, limits=limits)
         except PolicyError as error:
             return Row((), str(error))
     return Row(row)

@@ -80,9 +80,8 @@ def rollback_reasons(tree: Tree, frozen: Frozen | None) -> tuple[str, ...]:
         return ("no attempt of the round has a score",)
     fired = []
     if not keeps_quality(tree.best, frozen.quality, frozen.max_drop):
-        fired.append(
-            f"quality {tree.best:.6g} is more than {percent(frozen.max_drop)} below the last round's {frozen.quality:.6g}"
-        )
+        last = f"the last round's {frozen.quality:.6g}"
+        fired.append(f"quality {tree.best:.6g} is more than {percent(frozen.max_drop)} below {last}")
     if best.branch >= frozen.opened and best.branch not in frozen.required:
         where = f"branch {best.branch}, which the last round never opened ({frozen.opened} were)"
         fired.append(f"the best attempt sits on {where} and the gate did not require")

@@ -235,13 +235,11 @@ def check_shadow(e: Evidence) -> Check:
             }
         )
         if not keeps_quality(new.best, old.best, manifest.max_drop):
-            odd.append(
-                f"{tree.name}: quality {show(new.best)} is more than {percent(manifest.max_drop)} below {show(old.best)}"
-            )
+            lost = f"more than {percent(manifest.max_drop)} below {show(old.best)}"
+            odd.append(f"{tree.name}: quality {show(new.best)} is {lost}")
         if not new.attempts <= manifest.max_attempts * old.attempts:
-            odd.append(
-                f"{tree.name}: {new.attempts} attempts are more than {percent(manifest.max_attempts)} of {old.attempts}"
-            )
+            allowed = f"{percent(manifest.max_attempts)} of {old.attempts}"
+            odd.append(f"{tree.name}: {new.attempts} attempts are more than {allowed}")
     evidence = {
         "share of quality that may be lost": manifest.max_drop,
         "share of attempts allowed": manifest.max_attempts,

@@ -43,7 +43,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A tree of a suite, and what the current policy did on it.
 
     ``own`` says that the current policy recorded it; ``attempts`` and ``best`` are then what the tree itself says, else
-    what replaying the current policy gave when the suite was frozen. ``round`` is the number of the round in its run.
+    what replaying the current policy gave when the suite was frozen. ``round`` is the number of the round in its run,
+    and ``beta`` what the policy's knob was set to.
     """
 
     file: str
@@ -52,6 +53,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     attempts: int
     best: float | None
     round: int | None = None
+    beta: float | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

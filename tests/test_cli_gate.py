@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +19,7 @@ from dreamrsi.deploy import Deployment
 from gate_fixtures import REFINE, STOP, World, usual
 from sandbox_fixtures import no_server_left, nothing_left  # noqa: F401 - fixtures
 
+ROOT = Path(__file__).parent.parent
 NARROW = (
     STOP.replace(b"'stop'", b"'narrow'") + b"    def __init__(self):\n        super().__init__(width=2, bootstrap=2)\n"
 )
@@ -166,3 +170,44 @@ def test_two_gates_at_once_are_locked_out(dreamrsi, world):
     assert done.returncode == 2 and "another gate is running" in done.stderr and not done.stdout
     assert not (world.folder / "suite-decisions" / "decisions").exists()
     assert world.current.read_bytes() == REFINE
+
+
+@pytest.mark.slow
+def test_the_walk_of_the_docs_does_what_it_says(tmp_path):
+    text = (ROOT / "docs" / "shadow-in-a-month.md").read_text()
+    blocks = re.findall(r"```(sh|python)\n(.*?)```", text, flags=re.S)
+    assert [language for language, _ in blocks].count("sh") == 6
+    (tmp_path / "synthetic").symlink_to(ROOT / "synthetic")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    said = []
+    for language, code in blocks:
+        command = ["bash", "-euo", "pipefail", "-c", code] if language == "sh" else [sys.executable, "-c", code]
+        done = subprocess.run(
+            command, cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout)
+    assert "branch 6 held the winner (9.146, attempt 10): never opened" in said[2]
+    assert said[2].count("refused: ") == 2 and said[3].startswith("promoted: stop against refine")
+    assert "deployed: the candidate" in said[4] and said[5] == ""
+    assert said[6].startswith("deployed again: refine")
+
+
+def test_the_miss_that_the_docs_show_is_the_one_that_is_printed(dreamrsi, tmp_path):
+    current = tmp_path / "current.py"
+    current.write_bytes(REFINE)
+    narrow = tmp_path / "narrow.py"
+    narrow.write_bytes(REFINE + b"\n    def __init__(self):\n        super().__init__(width=4)\n")
+    history = sorted((ROOT / "synthetic" / "history").glob("*.jsonl"))
+    assert dreamrsi("suite", "freeze", *history, "--policy", current, "-o", "s").returncode == 0
+    printed = dreamrsi("gate", "s", "--policy", narrow, "--current", current).stdout
+    shown = re.findall(r"^    (failed  coverage.*\n.*)$", (ROOT / "docs" / "gate.md").read_text(), flags=re.M)[0]
+    assert [line.strip() for line in shown.splitlines()] == [
+        line.strip() for line in printed.splitlines() if "coverage" in line or "late-6b" in line
+    ]
+
+
+def test_the_checks_of_the_docs_are_those_of_the_gate():
+    text = (ROOT / "docs" / "gate.md").read_text().split("## The checks")[1]
+    rows = re.findall(r"^\| `(\w+)`(?: \(\d\))? \|", text, flags=re.M)
+    assert rows == list(RULES)

@@ -39,7 +39,7 @@ def test_a_suite_holds_the_bytes_that_were_given(tmp_path):
     assert suite.current == REFINE and suite.manifest.policy == "refine"
     assert [tree.name for tree in suite.trees] == ["tree-0", "tree-1", "tree-2"]
     said = msgspec.structs.asdict(suite.manifest.settings)
-    assert said == {"width": 4, "steps": 6, "branches": 4, "beta1": 0.02, "beta2": 0.01}
+    assert said == {"width": 4, "steps": 6, "branches": 4, "beta1": 0.02, "beta2": 0.01, "beta": None}
     assert suite.manifest.beta1s == pytest.approx((0.01, 0.015, 0.02, 0.03, 0.04))
     assert suite.manifest.margin == 0.02 and suite.manifest.last == 3
 
@@ -204,6 +204,46 @@ def test_the_policy_beside_a_tree_says_who_recorded_it(tmp_path):
     assert [(entry.round, entry.name) for entry in entries] == [(n, f"round-0{n}") for n in (1, 2, 3)]
     assert reproduces(suite).passed
     assert "2 of them its own log" in reproduces(suite).reason
+
+
+KNOB = b"""
+from dreamrsi.policies import EarlyStop
+
+
+class Policy(EarlyStop):
+    name = "knob"
+    beta = 0.2
+
+    def start(self, width):
+        super().start(width)
+        self.strikes = round(10 * self.beta)
+"""
+
+
+def test_a_log_is_replayed_with_the_knob_that_its_round_says(tmp_path):
+    some, since = usual()
+    world = World(tmp_path / "w")
+    policy = world.write("knob.py", KNOB)
+    paths = []
+    for number, (tree, strikes) in enumerate(zip([*some, *since], (3, 2, 3, 3, 3), strict=True), 1):
+        paths.append(tmp_path / "run" / f"round-{number:02d}" / "tree.jsonl")
+        recording(tree, d.replay(d.policies.EarlyStop(strikes), tree, 4)).save(paths[-1])
+        beta = None if strikes == 2 else [strikes / 10, "why"]  # 0.2 is the policy's own
+        (paths[-1].parent / "round.json").write_text(json.dumps({"plan": {}, "beta": beta}))
+    suite = freeze(paths[:3], policy, tmp_path / "s", beta1=0.02, beta2=0.01)
+    assert [entry.beta for entry in suite.manifest.trees] == [0.3, None, 0.3]
+    assert suite.manifest.settings.beta == 0.3
+    assert reproduces(suite).passed
+    (paths[0].parent / "round.json").write_text('{"beta": null}')
+    assert not reproduces(freeze(paths[:3], policy, tmp_path / "s2", beta1=0.02, beta2=0.01)).passed
+    files = {"policy": policy, "current": policy, "suite": tmp_path / "s", "shadow": paths[3:]}
+    decision = world.gate(**files, beta=0.2)
+    rows = decision.check("gain").evidence["means"]
+    assert [row["attempts"] for row in rows] == [15, pytest.approx((18 + 15 + 18) / 3)]
+    assert "beta: 0.3 -> 0.2" in decision.check("review").reason
+    (paths[0].parent / "round.json").write_text('{"beta": "high"}')
+    with pytest.raises(d.UserError, match="round.json: cannot be read"):
+        freeze(paths[:3], policy, tmp_path / "s3")
 
 
 def test_multiples_lie_around_one():
