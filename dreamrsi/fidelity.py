@@ -8,7 +8,7 @@ full tree a seed then answers for every policy.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -33,8 +33,12 @@ Floats = NDArray[np.float64]
 Pool = tuple[Sequence[Tree], Sequence[Tree]]
 """The full trees of one repeat: those whose records make the history, and the fresh ones."""
 
-IN_SUPPORT = "parallel_refine"
-RECORDERS = (IN_SUPPORT, "parallel_refine:width=4,bootstrap=4", "early_stop")
+IN_SUPPORT = "full width"
+RECORDERS: dict[str, str] = {
+    IN_SUPPORT: "parallel_refine",
+    "narrow": "parallel_refine:width=4,bootstrap=4",
+    "early stop": "early_stop",
+}
 """What recorded the history: everything, four branches only, and what two strikes left."""
 
 POLICIES = (
@@ -143,7 +147,7 @@ def fidelity(
     beta1: float,
     beta2: float,
     sizes: Sequence[int] = (1, 2, 4, 8),
-    recorders: Sequence[str] = RECORDERS,
+    recorders: Mapping[str, str] = RECORDERS,
 ) -> pd.DataFrame:
     """Rank the policies by replay on recorded trees and by live runs on fresh ones.
 
@@ -153,7 +157,7 @@ def fidelity(
     policies : what is ranked; 20 to 30 make a rank correlation mean something.
     beta1, beta2 : of Eq. 1.
     sizes : numbers of history trees, at most as many as a pool has.
-    recorders : policies that record the history; every one records the same draws.
+    recorders : label -> policy that records the history; every one records the same draws.
 
     Returns
     -------
@@ -165,8 +169,8 @@ def fidelity(
     rows = []
     for repeat, (history, fresh) in enumerate(pools):
         truth = values(chosen, fresh, beta1, beta2).mean(axis=1)
-        for recorder in recorders:
-            seen = values(chosen, [worlds.live(builtin.make(recorder), full) for full in history], beta1, beta2)
+        for recorder, recording in recorders.items():
+            seen = values(chosen, [worlds.live(builtin.make(recording), full) for full in history], beta1, beta2)
             for size in sizes:
                 if size > len(history):
                     raise UserError(f"a history of {size} trees was asked for; the pool has {len(history)}")

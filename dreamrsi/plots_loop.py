@@ -95,9 +95,10 @@ def arms(curves: pd.DataFrame, paper: pd.DataFrame | None = None, floor: float |
             ax.fill_between(curve.calls, curve.low, curve.high, color=look.color, alpha=0.18, linewidth=0, step="post")
             ax.step(curve.calls, curve.best, where="post", color=look.color, linestyle=look.linestyle)
             ax.plot(curve.calls.iloc[-1], curve.best.iloc[-1], look.marker, color=look.color, markersize=4)
-        if floor is not None:
-            ax.set_ylim(bottom=floor)
-        ax.set_title(setting.replace("_", " "))
+        top = curves[curves.setting == setting].high.max()
+        if floor is not None and floor < top:
+            ax.set_ylim(floor - 0.05 * (top - floor), top + 0.05 * (top - floor))
+        ax.set_title(label(setting))
     for ax, panel in zip(axes[len(settings) :], panels, strict=True):
         assert paper is not None
         _paper(ax, paper[paper.panel == panel])
@@ -126,7 +127,7 @@ def pace(ours: pd.DataFrame, paper: pd.DataFrame | None = None) -> Figure:
                     rows["round"], rows[f"{name}_low"], rows[f"{name}_high"], color=look.color, alpha=0.18, linewidth=0
                 )
                 ax.plot(rows["round"], rows[name], **look.line, markersize=4)
-        axes[0, column].set_title(setting.replace("_", " "))
+        axes[0, column].set_title(label(setting))
     if paper is not None:
         for ax, panel in zip(axes[:, -1], ("attempts", "round best"), strict=True):
             rows = paper[paper.panel == panel]

@@ -13,6 +13,7 @@ from dreamrsi import fidelity, worlds
 from dreamrsi.live import live_run
 
 BETAS = {"beta1": 0.02, "beta2": 0.05}
+FULL = {fidelity.IN_SUPPORT: "parallel_refine"}
 SOME = ("parallel_refine", "early_stop", "greedy_best", "adaptive", "random:seed=0")
 
 
@@ -32,7 +33,7 @@ def test_a_policy_that_failed_ranks_last():
 
 def test_the_fresh_trees_themselves_as_history_rank_perfectly():
     trees = [worlds.world("mixture", 3, number) for number in range(4)]
-    rows = fidelity.fidelity([(trees, trees)], SOME, **BETAS, sizes=(4,), recorders=(fidelity.IN_SUPPORT,))
+    rows = fidelity.fidelity([(trees, trees)], SOME, **BETAS, sizes=(4,), recorders=FULL)
     (row,) = rows.itertuples()
     assert row.correlation == pytest.approx(1)
     assert row.bias == pytest.approx(0) and row.regret == 0
@@ -41,8 +42,10 @@ def test_the_fresh_trees_themselves_as_history_rank_perfectly():
 def test_a_history_of_other_worlds_ranks_worse():
     fresh = [worlds.world("late_peak_last", 3, number) for number in range(20)]
     alike = [worlds.world("late_peak_last", 4, number) for number in range(4)]
-    narrow = "parallel_refine:width=4,bootstrap=4"
-    rows = fidelity.fidelity([(alike, fresh)], **BETAS, sizes=(1, 4), recorders=(fidelity.IN_SUPPORT, narrow))
+    narrow = "narrow"
+    rows = fidelity.fidelity(
+        [(alike, fresh)], **BETAS, sizes=(1, 4), recorders={**FULL, narrow: fidelity.RECORDERS[narrow]}
+    )
     found = rows.set_index(["recorder", "trees"]).correlation
     assert found[fidelity.IN_SUPPORT, 4] > 0.9 > found[narrow, 4]
     regret = rows.set_index(["recorder", "trees"]).regret
