@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Callable
 
+_COLOUR = re.compile("\x1b\\[[0-9;]*m")
 COLOURS = {"ok": "32", "cached": "36", "failed": "31;1", "skipped": "33"}  # green, cyan, bold red, yellow
 
 
@@ -71,7 +73,9 @@ class Console:
         """Say a long sentence, folded under its ``start``."""
         if self._width is None:
             return self.line(start + text)
-        self.line(textwrap.fill(start + text, max(40, self._width), subsequent_indent=" " * len(start)))
+        seen = _COLOUR.sub("", start)  # what takes room on the terminal
+        folded = textwrap.fill(seen + text, max(40, self._width), subsequent_indent=" " * len(seen))
+        self.line(start + folded[len(seen) :])
 
     def running(self, text: str) -> None:
         """Show what is going on, until the next line or the next of these."""

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from dreamrsi import cli
+from dreamrsi.console import Console
 from dreamrsi.decision import RULES, decode
 from dreamrsi.deploy import Deployment
 from gate_fixtures import REFINE, STOP, World, usual
@@ -116,6 +117,15 @@ def test_a_refusal_exits_with_1_and_says_why_and_what_a_reviewer_has_to_read(dre
     review = ["--reviewer", "R. Reader", "--diff-sha256", record.diff_sha256]
     again = dreamrsi(*gate_of(world, *review, policy=narrow))
     assert "ok      review    read by R. Reader (widest batch: 4 -> 2" in again.stdout
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_a_long_reason_is_folded_beside_its_rule(capsys, colour):
+    console = Console(print, width=60, colour=colour)
+    console.sentence(f"  {console.status('failed', 6)}  betas     ", "word " * 20)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    assert lines[0].startswith("  failed  betas     word") and len(lines) > 2
+    assert all(line.startswith(" " * 20 + "word") and len(line) <= 60 for line in lines[1:])
 
 
 def test_json_is_the_record(dreamrsi, world):
