@@ -3,8 +3,10 @@
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +23,8 @@ from dreamrsi.policies import ParallelRefine
 from dreamrsi.record import Attempt
 from dreamrsi.tasks import Evaluation, Program
 from dreamrsi.workspace import Workspaces
+from live_fixtures import start
+from sandbox_fixtures import is_alive
 from stand_in_agent import PROGRAM
 from toy_task import Toy
 
@@ -245,6 +249,47 @@ def test_a_live_run_with_a_command(tmp_path):
         "proposals/000-solve.py",
         "proposals/results.md",
     }
+
+
+def survivors(tmp_path):
+    """The processes noted by the stand-in that still run, after a moment for the kill to arrive."""
+    pids = [int(path.read_text()) for path in (tmp_path / "notes").glob("pid-*")]
+    assert pids
+    deadline = time.monotonic() + 5
+    while (alive := [pid for pid in pids if is_alive(pid)]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return alive
+
+
+@pytest.mark.parametrize("what", ["hang_orphan", "hang_deaf"])
+def test_the_deadline_of_an_attempt_ends_its_command_with_all_it_started(tmp_path, what):
+    """In other kits the children of an agent that was timed out survived it."""
+    settings = {"agent": agent(what, 300.0), "branches": 1, "steps": 1, "timeout": 5}
+    [attempt] = live_run(Sums(), ParallelRefine(bootstrap=1), tmp_path / "run", **settings)
+    assert attempt.status == "timeout" and attempt.error == "took longer than 5 s"
+    assert survivors(tmp_path) == []
+
+
+RUN = """
+import sys
+sys.path.insert(0, {tests!r})
+from test_command_agent import Sums, agent
+from dreamrsi.live import live_run
+from dreamrsi.policies import ParallelRefine
+live_run(Sums(), ParallelRefine(bootstrap=1), sys.argv[1], agent=agent("hang_orphan", 300.0), branches=1, steps=1)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_command_does_not_outlive_the_run(tmp_path, number):
+    process = start(RUN, tmp_path / "run", tmp_path)
+    deadline = time.monotonic() + 30
+    while not list((tmp_path / "notes").glob("pid-*")):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(number)
+    process.communicate(timeout=20)
+    assert survivors(tmp_path) == []
 
 
 @pytest.mark.parametrize(
