@@ -138,7 +138,7 @@ def gate(
             beta=beta,
             reviewer=reviewer,
             diff_sha256=diff_sha256,
-            deployed_sha256=deployed.policy.sha256 if deployed else None,
+            deployed=deployed,
         )
         number = records.record(decision)
         if deployment and decision.promoted:

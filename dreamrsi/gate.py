@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -24,6 +24,9 @@ from dreamrsi.rules import CHECKS, CONFIRMATIONS, Evidence, Row, Shadow, check_f
 from dreamrsi.sandbox import Limits, SandboxedPolicy, replay_sandboxed
 from dreamrsi.suite import Suite, fingerprint, load_closed, read_policy, round_number
 from dreamrsi.tree import Tree
+
+if TYPE_CHECKING:
+    from dreamrsi.deploy import Pointer
 
 SHADOWS = 2
 """How many newly closed trees, one after the other, a candidate has to hold on."""
@@ -43,7 +46,7 @@ def gate(
     beta: float | None = None,
     reviewer: str | None = None,
     diff_sha256: str | None = None,
-    deployed_sha256: str | None = None,
+    deployed: Pointer | None = None,
     limits: Limits | None = None,
 ) -> Decision:
     """Decide whether a candidate may replace the current policy.
@@ -56,7 +59,7 @@ def gate(
     width, steps, branches, beta1, beta2, beta : how the candidate would be deployed and judged; as the suite says if
         None.
     reviewer, diff_sha256 : who read the diff, and the hash of what was read (:attr:`Decision.diff_sha256`).
-    deployed_sha256 : hash of the policy that is deployed, if that is known.
+    deployed : what is deployed (:meth:`dreamrsi.deploy.Deployment.pointer`), if that is known.
     limits : of the sandbox.
 
     Returns
@@ -72,7 +75,7 @@ def gate(
     given = {"width": width, "steps": steps, "branches": branches, "beta1": beta1, "beta2": beta2, "beta": beta}
     now = msgspec.structs.replace(then, **{name: value for name, value in given.items() if value is not None})
     pinned = Named(frozen.manifest.policy, frozen.current_sha256)
-    first = _guarded("frozen", check_frozen, frozen, current, deployed_sha256)
+    first = _guarded("frozen", check_frozen, frozen, current, deployed)
     about: dict[str, Any] = {"suite": frozen.sha256, "current": pinned, "settings": now, "reviewer": reviewer}
     try:
         source = read_policy(policy)
@@ -80,12 +83,13 @@ def gate(
             about["policy"] = Named(loaded.name, loaded.sha256)
     except Exception as error:  # whatever the candidate does while it is loaded
         return _refused(f"the candidate cannot be used: {error}", "sound", first, **about)
-    about["diff"] = diff_text(frozen.current, source, then, now)
+    before = deployed.settings if deployed else then
+    about["diff"] = diff_text(frozen.current, source, before, now)
     about["diff_sha256"] = hashlib.sha256(about["diff"].encode()).hexdigest()
     evidence = Evidence(
         suite=frozen,
         trees=frozen.trees,
-        then=then,
+        then=before,
         now=now,
         candidate=_play(source, frozen, frozen.trees, now, limits),
         current=_play(frozen.current, frozen, frozen.trees, then, limits),

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,6 +17,9 @@ from dreamrsi.objective import score_map, value
 from dreamrsi.replay import Episode
 from dreamrsi.suite import Suite, neighbourhood_problem, read_policy
 from dreamrsi.tree import Tree
+
+if TYPE_CHECKING:
+    from dreamrsi.deploy import Pointer
 
 CONFIRMATIONS = 2
 """How often every episode is repeated in a fresh process, to find a policy that chooses otherwise there."""
@@ -44,7 +48,11 @@ class Shadow:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that the rules look at. ``trees`` are those of the suite; the episodes are those of fresh processes."""
+    """All that the rules look at. ``trees`` are those of the suite; the episodes are those of fresh processes.
+
+    ``then`` is how the current policy is deployed, as the suite says where nothing else is known; ``now`` is how the
+    candidate would be.
+    """
 
     suite: Suite
     trees: Sequence[Tree]
@@ -59,26 +67,26 @@ class Evidence:
     diff_sha256: str
 
 
-def check_frozen(suite: Suite, current: str | os.PathLike[str], deployed: str | None) -> Check:
+def check_frozen(suite: Suite, current: str | os.PathLike[str], deployed: Pointer | None) -> Check:
     """The suite was read, so it is as frozen; the current policy that was named has to be the pinned, deployed one."""
     given = hashlib.sha256(read_policy(current)).hexdigest()
     pinned = suite.current_sha256
-    evidence = {
-        "suite": suite.sha256,
-        "trees": len(suite.trees),
-        "pinned": pinned,
-        "given": given,
-        "deployed": deployed,
-    }
+    runs = deployed.policy.sha256 if deployed else None
+    evidence = {"suite": suite.sha256, "trees": len(suite.trees), "pinned": pinned, "given": given, "deployed": runs}
+    problem = None
     if given != pinned:
         problem = f"{current} has the hash {given[:12]}, the current policy pinned in the suite has {pinned[:12]}"
-        return Check("frozen", False, evidence, problem)
-    if deployed is not None and deployed != pinned:
-        problem = f"deployed is {deployed[:12]}, and the suite pins {pinned[:12]}; freeze a suite with what is deployed"
-        return Check("frozen", False, evidence, problem)
-    return Check(
-        "frozen", True, evidence, f"{len(suite.trees)} trees, settings and {suite.manifest.policy} are as frozen"
-    )
+    elif runs is not None and runs != pinned:
+        problem = f"deployed is {runs[:12]}, and the suite pins {pinned[:12]}; freeze a suite with what is deployed"
+    elif deployed and (odd := changes(_without_betas(deployed.settings), _without_betas(suite.manifest.settings))):
+        problem = f"the current policy is deployed otherwise than the suite says: {', '.join(odd)}"
+    passed = f"{len(suite.trees)} trees, settings and {suite.manifest.policy} are as frozen"
+    return Check("frozen", problem is None, evidence, problem or passed)
+
+
+def _without_betas(settings: Settings) -> Settings:
+    """What a policy runs with; the cost term is what it is judged by, and its change is the reviewer's."""
+    return msgspec.structs.replace(settings, beta1=None, beta2=None)
 
 
 def check_sound(e: Evidence) -> Check:

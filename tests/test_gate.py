@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import dreamrsi as d
 from dreamrsi import synthetic
 from dreamrsi.coverage import as_deployed, coverage, winners, workspaces_needed
-from dreamrsi.decision import RULES, Check, Decision, Settings, decode, diff_text
+from dreamrsi.decision import RULES, Check, Decision, Named, Settings, decode, diff_text
+from dreamrsi.deploy import Deployment
 from dreamrsi.freeze import freeze
 from dreamrsi.gate import gate
 from dreamrsi.rules import CHECKS, keeps_quality
@@ -73,9 +74,32 @@ def test_only_frozen_fails_where_the_current_policy_is_not_the_pinned_one(world)
     assert failures(decision) == ["frozen"] and "pinned in the suite" in reason(decision, "frozen")
 
 
+def deployed(made, **settings):
+    """The pointer of a deployment of a world's current policy, with other settings."""
+    pointer = Deployment(made.folder / "live").start(Suite.load(made.suite))
+    return msgspec.structs.replace(pointer, settings=msgspec.structs.replace(pointer.settings, **settings))
+
+
 def test_only_frozen_fails_where_another_policy_is_deployed(world):
-    decision = world().gate(deployed_sha256="0" * 64)
+    made = world()
+    pointer = deployed(made)
+    assert made.gate(deployed=pointer).promoted
+    decision = made.gate(deployed=msgspec.structs.replace(pointer, policy=Named("x", "0" * 64)))
     assert failures(decision) == ["frozen"] and "deployed is 000000000000" in reason(decision, "frozen")
+
+
+def test_a_policy_that_is_deployed_otherwise_than_the_suite_says_is_not_what_was_compared(world):
+    made = world()
+    decision = made.gate(deployed=deployed(made, width=5))
+    assert failures(decision) == ["frozen", "review"] and "width: 5 -> 4" in reason(decision, "frozen")
+
+
+def test_a_cost_term_that_changed_by_freezing_anew_needs_a_reviewer_too(world):
+    made = world()
+    pointer = deployed(made, beta1=0.03)
+    decision = made.gate(deployed=pointer)
+    assert failures(decision) == ["review"] and "beta1: 0.03 -> 0.02" in reason(decision, "review")
+    assert made.gate(deployed=pointer, reviewer="R. Reader", diff_sha256=decision.diff_sha256).promoted
 
 
 def test_only_frozen_fails_where_the_current_policy_is_missing(world):
