@@ -313,6 +313,21 @@ def write_aide(folder):
     dump(folder / "mlevolve" / "journal.json", {"nodes": evolved, "node2parent": parents} | more)
 
 
+RESULTS = """\
+commit\tval_bpb\tmemory_gb\tstatus\tdescription\tkind
+a000001\t1.000000\t40.0\tkeep\tbaseline\t
+a000002\t1.010000\t40.0\tdiscard\t"wider", and a quote that opens\twidth
+a000003\t0.000000\t0.0\tcrash\tout of memory\twidth
+a000004\t0.990000\t41.0\tkeep\tlower rate\trate
+a000005\t0.995000\t41.0\tdiscard\tstill lower\trate
+"""
+
+
+def write_autoresearch(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.tsv").write_text(RESULTS)
+
+
 WRITERS = {
     "tables": write_tables,
     "openevolve": write_openevolve,
@@ -320,6 +335,7 @@ WRITERS = {
     "shinka": write_shinka,
     "simpletes": write_simpletes,
     "aide": write_aide,
+    "autoresearch": write_autoresearch,
 }
 
 

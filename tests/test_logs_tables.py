@@ -208,3 +208,11 @@ def test_the_command_says_what_is_missing(dreamrsi, tmp_path):  # noqa: F811
     assert "write it as NAME=VALUE" in dreamrsi("import", "csv", CSV, *out, "--column", "id").stderr
     assert "give max or min" in dreamrsi("import", "csv", CSV, *out, "--direction", "up").stderr
     assert not (tmp_path / "t.jsonl").exists()
+
+
+def test_the_format_decides_and_not_the_name_of_the_file(tmp_path):
+    path = table(tmp_path, '{"id": "a", "s": 1}\n', "run.log")
+    columns = {"score": "s", "branch": "id"}
+    assert len(logs.read("jsonl", path, columns=columns, direction="max").tree) == 1
+    path = table(tmp_path, "id,s\na,1\n", "t.json.csv")
+    assert len(logs.read("csv", path, columns=columns, direction="max").tree) == 1

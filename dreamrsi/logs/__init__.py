@@ -33,6 +33,7 @@ class Options:
 
     Attributes
     ----------
+    format : the key of :data:`FORMATS`.
     direction : ``max`` or ``min``, where the log does not say it.
     score : the metric to score by, for formats with several.
     columns : field: the log's name for it, for the plain formats.
@@ -40,6 +41,7 @@ class Options:
     root : the id of the starting program, for the plain formats.
     """
 
+    format: str
     direction: Direction | None = None
     score: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -66,6 +68,7 @@ FORMATS: dict[str, tuple[str, str]] = {  # name: module, what it reads
     "simpletes": ("simpletes", "SimpleTES: nodes.json, or the folder of a saved state or of an instance"),
     "aide": ("aide", "AIDE or MLEvolve: journal.json, or its folder"),
     "skydiscover": ("openevolve", "SkyDiscover: a checkpoint, or the folder of all checkpoints"),
+    "autoresearch": ("autoresearch", "autoresearch: results.tsv, or its folder"),
 }
 
 
@@ -98,8 +101,8 @@ def read(
     if format not in FORMATS:
         raise UserError(f"{format!r} is no format of a log; choose one of {', '.join(FORMATS)}")
     importer = cast(Importer, importlib.import_module(f"dreamrsi.logs.{FORMATS[format][0]}"))
-    options = Options(direction, score, columns or {}, statuses or {}, root)
-    given = {name: value for name, value in asdict(options).items() if value}
+    options = Options(format, direction, score, columns or {}, statuses or {}, root)
+    given = {name: value for name, value in asdict(options).items() if value and name != "format"}
     for name in given:
         if name != "direction" and name not in importer.TAKES:
             raise UserError(f"{format} logs take no {name}; leave it out")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TAKES = ("score",)
 COMBINED = "combined_score"
 FAILED = frozenset({"error", "timeout"})  # metrics that are nothing else mark a failure
-MAXIMISED = "OpenEvolve and its kin maximise combined_score"
+MAXIMISED = "the system maximises combined_score"
 _MIGRANT = re.compile(r"_migrant_\d+$")  # how migrants were named in 2025
 
 

@@ -39,7 +39,10 @@ def load(source: Source, options: Options) -> Log:
     path = source.path
     if not path.is_file():
         raise UserError(f"{path}: is a folder; give the file with the table")
-    table = _json_lines(source, path) if ".json" in path.name else _csv(source, path)
+    if options.format == "jsonl":
+        table = _json_lines(source, path)
+    else:
+        table = read_csv(source, path, "\t" if path.suffix == ".tsv" else ",")
     found: list[tuple[float, Row, str | None]] = []
     unseen = set(columns.values())
     for where, cells in table:
@@ -198,7 +201,8 @@ def _json_lines(source: Source, path: Path) -> Iterator[tuple[str, dict[str, Any
         yield where, decode(line, dict[str, Any], where)
 
 
-def _csv(source: Source, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_csv(source: Source, path: Path, delimiter: str, quoted: bool = True) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every row below the header line as (place, column: cell)."""
     try:
         text = source.read(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -206,7 +210,10 @@ def _csv(source: Source, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     limit = csv.field_size_limit(max(len(text), 1))  # a column may hold whole programs
     try:
         reader = csv.reader(
-            io.StringIO(text, newline=""), delimiter="\t" if path.suffix == ".tsv" else ",", strict=True
+            io.StringIO(text, newline=""),
+            delimiter=delimiter,
+            quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
+            strict=True,
         )
         names = next(reader, [])
         if len(set(names)) < len(names):
