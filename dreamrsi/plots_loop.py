@@ -170,8 +170,8 @@ def fidelity(summary: pd.DataFrame, panels: str = "source") -> Figure:
         ax.set_title(name.replace("_", " "))
         ax.set_xlabel("history trees")
     axes[0, 0].set_ylabel("rank correlation (Spearman)")
-    keys = [Line2D([], [], **looks[name].line, markersize=4, label=f"recorded by {label(name)}") for name in recorders]
-    figure.legend(handles=keys, loc="outside lower center", ncols=len(keys), handlelength=3)
+    keys = [Line2D([], [], **looks[name].line, markersize=4, label=name) for name in recorders]
+    figure.legend(handles=keys, title="history recorded", loc="outside lower center", ncols=len(keys), handlelength=3)
     return figure
 
 
