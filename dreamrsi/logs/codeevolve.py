@@ -40,7 +40,7 @@ def load(source: Source, options: Options) -> Log:
     if not path.is_file() or ".json" not in path.name:
         raise UserError(
             f"{path}: CodeEvolve's checkpoints are pickles, which run code when they are read; write their programs as "
-            "JSON Lines, one object a program (docs/importing-a-log.md says how)"
+            "JSON Lines, one object a program (docs/importing-a-log.md has the fields)"
         )
     homes: dict[str, Program] = {}
     abroad: dict[str, Program] = {}

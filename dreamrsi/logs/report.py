@@ -100,6 +100,8 @@ def _what_happened(log: Log, grown: Grown) -> list[str]:
     starts = sum(row.start for row in log.rows)
     if not grown.attempts:
         notes.append("the log holds no attempt; the tree is empty, and no policy can be scored on it")
+    elif not any(attempt.status == "ok" for attempt in grown.attempts):
+        notes.append("no attempt has a score; no policy can be scored on this tree")
     if starts and not grown.starts:
         notes.append(f"{starts} starting programs differ in score: kept as attempts, under a root without a score")
     if grown.starts > 1:
