@@ -186,26 +186,14 @@ def write_shinka(folder, programs=None, proposals=True, wal=True):
         database.execute(
             "CREATE TABLE programs (id TEXT PRIMARY KEY, code TEXT, language TEXT, parent_id TEXT, generation INTEGER, "
             "timestamp REAL, combined_score REAL, public_metrics TEXT, text_feedback TEXT, correct BOOLEAN, "
-            "metadata TEXT, island_idx INTEGER)"
+            "metadata TEXT, island_idx INTEGER, archive_inspiration_ids TEXT)"
         )
-        rows = [
-            (
-                i,
-                f"# {i}",
-                "python",
-                parent,
-                gen,
-                time,
-                score,
-                '{"x": NaN}',
-                "",
-                correct,
-                None if meta is None else json.dumps(meta),
-                island,
-            )
-            for i, parent, gen, time, score, correct, island, meta in (SHINKA if programs is None else programs)
-        ]
-        database.executemany(f"INSERT INTO programs VALUES ({', '.join('?' * 12)})", rows)
+        rows = []
+        for i, parent, gen, time, score, correct, island, meta in SHINKA if programs is None else programs:
+            text = None if meta is None else json.dumps(meta)
+            row = (i, f"# {i}", "python", parent, gen, time, score, '{"x": NaN}', "", correct, text, island)
+            rows.append((*row, '["p1", "p2"]' if i == "p5" else "[]"))
+        database.executemany(f"INSERT INTO programs VALUES ({', '.join('?' * 13)})", rows)
         if proposals:
             database.execute("CREATE TABLE attempt_log (generation, stage, status, details, created_at)")
             rows = [(gen, stage, status, json.dumps(details), time) for gen, stage, status, details, time in PROPOSALS]

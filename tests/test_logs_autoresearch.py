@@ -34,6 +34,7 @@ def test_a_run_with_every_trap(tmp_path):
         (2, 1, -0.995, "ok"),
     ]
     crash = tree.attempts[1]
+    assert crash.commit == "a000003" and "commit" not in crash.metrics
     assert crash.error == "out of memory" and crash.metrics["logged_score"] == 0.0
     assert crash.metrics["kind"] == "width" and tree.attempts[0].metrics["decision"] == "discard"
     assert tree.attempts[0].metrics["description"] == '"wider", and a quote that opens'

@@ -117,3 +117,8 @@ def test_a_pipe_among_the_files_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(run / "checkpoints" / "checkpoint_5" / "programs" / "pipe.json")
     with pytest.raises(d.UserError, match=r"pipe\.json: is not a file"):
         logs.read("openevolve", run)
+
+
+def test_a_name_that_is_too_long_is_one_line(tmp_path):
+    with pytest.raises(d.UserError, match="cannot be read|is not there"):
+        logs.read("aide", tmp_path / ("x" * 5000))

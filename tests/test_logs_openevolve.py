@@ -99,11 +99,13 @@ def test_skydiscover_says_solution_and_has_no_islands(tmp_path):
     for name, parent, iteration, score in (("s", None, 0, 1.0), ("x", "s", 1, 2.0), ("y", "x", 3, {"error": 0.0})):
         made = program(name, parent, iteration, score, artifacts={"stderr": "boom"} if iteration == 3 else {})
         made["solution"] = made.pop("code")
+        made["other_context_ids"] = ["s"] if iteration == 3 else []
         dump(folder / "programs" / f"{name}.json", made)
     dump(folder / "metadata.json", {"best_program_id": "x", "last_iteration": 4})
     tree, report = check_import(lambda: logs.read("skydiscover", folder), folder, tmp_path)
     assert (report.attempted, report.kept, report.lost, report.failed) == (4, 2, 2, 1)
     assert tree.root == 1.0 and parents(tree) == {"x": None, "y": "x"} and by_id(tree)["y"].error == "boom"
+    assert by_id(tree)["y"].metrics["inspirations"] == ["s"] and "inspirations" not in by_id(tree)["x"].metrics
 
 
 def test_another_metric_needs_a_direction_and_is_named_among_the_candidates(tmp_path):

@@ -34,6 +34,7 @@ def test_a_run_with_every_trap(tmp_path):
     assert got["p2"].origin is None and "parent_missing" not in got["p2"].metrics  # its parent was a copy of the start
     assert (got["p2"].status, got["p2"].error, got["p2"].metrics["logged_score"]) == ("error", "boom", 0.0)
     assert (got["p3"].status, got["p3"].score, got["p3"].tag) == ("invalid", None, "cross")
+    assert got["p5"].metrics["inspirations"] == ["p1", "p2"] and "inspirations" not in got["p1"].metrics
     assert got["p6"].metrics["parent_missing"] == "gone"
     assert (got["proposal 1"].status, got["proposal 1"].error) == ("rejected", "patch_apply_failed")
     assert got["proposal 1"].origin == (got["p1"].branch, got["p1"].attempt)

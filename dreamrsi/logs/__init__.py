@@ -108,14 +108,16 @@ def read(
             raise UserError(f"{format} logs take no {name}; leave it out")
     if direction not in (None, "max", "min"):
         raise UserError(f"direction is {direction!r}; give max or min")
-    source = Source(path)
     try:
+        source = Source(path)
         with _uncollected():
             log = importer.load(source, options)
             way, because = settle(log, direction)
             grown = grow(log.rows, way)
     except RecursionError as error:
         raise UserError(f"{path}: is nested too deeply") from error
+    except OSError as error:  # a folder that may not be listed, a name that is too long
+        raise UserError(f"{error.filename or path}: cannot be read ({error.strerror})") from error
     except UserError as error:
         raise error if str(path) in str(error) else UserError(f"{path}: {error}") from error
     report = account(format, log, grown, way, because)

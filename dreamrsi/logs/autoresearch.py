@@ -38,8 +38,9 @@ def load(source: Source, options: Options) -> Log:
             score=_number(cells["val_bpb"], where, WORDS[word]),
             status=WORDS[word],
             error=brief(cells.get("description")) if WORDS[word] != "ok" else None,
+            commit=cells["commit"] or None,
             start=not rows and word == "keep",
-            metrics={name: value for name, value in cells.items() if name not in ("val_bpb", "status") and value},
+            metrics={name: value for name, value in cells.items() if name not in NEEDED and value},
         )
         row.metrics["decision"] = word
         if word == "keep":

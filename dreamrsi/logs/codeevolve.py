@@ -30,6 +30,7 @@ class Program(msgspec.Struct):
     generation: int | None = None
     prompt_id: str | None = None
     model_id: int | str | None = None
+    inspiration_ids: list[str] = []
     eval_metrics: dict[str, Any] = {}
     error: str | None = None
 
@@ -69,6 +70,7 @@ def _row(program: Program, stray: bool) -> Row:
         "island": program.island_found,
         "prompt": program.prompt_id,
         "model": program.model_id,
+        "inspirations": program.inspiration_ids or None,
         "metrics": {k: v for k, v in program.eval_metrics.items() if not isinstance(v, (dict, list))},
     }
     return Row(

@@ -41,6 +41,7 @@ class Program(msgspec.Struct):
     metadata: dict[str, Any] = {}
     artifacts_json: str | None = None
     artifacts: dict[str, Any] | None = None
+    other_context_ids: list[str] | None = None  # SkyDiscover: what else was shown
     island: int | None = None  # not in the file: from the checkpoint's metadata.json
 
 
@@ -251,6 +252,7 @@ def _row(program: Program, metric: str) -> Row:
         "iteration": program.iteration_found,
         "generation": program.generation,
         "island": program.metadata.get("island") if program.island is None else program.island,
+        "inspirations": program.other_context_ids or None,
         "metrics": short(program.metrics),
     }
     return Row(

@@ -31,6 +31,7 @@ class Row:
     tag: str | None = None
     seconds: float | None = None
     round: int | None = None
+    commit: str | None = None
     start: bool = False
     orphan: bool = False
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -133,6 +134,7 @@ def _attempt(
         tag=strict(row.tag),
         origin=origin,
         seconds=row.seconds,
+        commit=strict(row.commit),
         metrics=metrics | {key: strict(value) for key, value in row.metrics.items() if value is not None},
     )
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 TAKES = ()
 NEEDED = ("id", "parent_id", "generation", "combined_score", "correct")
-WANTED = (*NEEDED, "timestamp", "island_idx", "metadata", "text_feedback", "public_metrics")
+SHOWN = ("archive_inspiration_ids", "top_k_inspiration_ids")  # programs shown beside the parent
+WANTED = (*NEEDED, "timestamp", "island_idx", "metadata", "text_feedback", "public_metrics", *SHOWN)
 REJECTED = frozenset(  # proposals that were paid for and never evaluated
     {
         "novelty_rejected",
@@ -164,10 +165,16 @@ def _row(program: Cells, aliases: dict[str, str], path: Path) -> Row:
         metrics={
             "generation": generation,
             "island": program.get("island_idx"),
+            "inspirations": _shown(program, where) or None,
             **kept,
             "metrics": {key: value for key, value in public.items() if not isinstance(value, (dict, list))},
         },
     )
+
+
+def _shown(program: Cells, where: str) -> list[str]:
+    found = [program.get(name) for name in SHOWN]
+    return [name for text in found if text for name in decode(str(text).encode(errors="replace"), list[str], where)]
 
 
 def _proposal(count: int, kind: str, proposal: Cells, details: Cells, aliases: dict[str, str]) -> Row:
