@@ -67,7 +67,11 @@ class AgentFailure(Exception):
 
 
 class Agent(Protocol):
-    """What a live run asks of an agent. It works in a child process, so it must be picklable."""
+    """What a live run asks of an agent. It works in a child process, so it must be picklable.
+
+    If it has a method ``check(task)``, a recursion calls that before anything starts; it raises a UserError where the
+    agent cannot work on the task.
+    """
 
     @property
     def name(self) -> str:

@@ -29,7 +29,7 @@ from dreamrsi.replay import ask, check_batch, reveal
 from dreamrsi.run_folder import discard_run, make_folder, opened, round_name, versions, whole
 from dreamrsi.tasks import Task, make
 from dreamrsi.tree import Tree
-from dreamrsi.workspace import Workspaces
+from dreamrsi.workspace import Workspaces, require_git
 
 __all__ = ["discard_run", "live_run"]
 
@@ -115,6 +115,7 @@ def live_run(
         "max_rounds": max_rounds,
         "recommended": recommended,
     }
+    require_git()
     folder = Path(out)
     with opened(folder, config):
         live = Live(task, agent, Workspaces(folder / "workspaces.git"), folder, seed, workers, timeout)

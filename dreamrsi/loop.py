@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from dreamrsi import guidance as advice
 from dreamrsi.agents import Agent, MoveAgent
 from dreamrsi.errors import PolicyError, UserError
-from dreamrsi.files import atomic_write
 from dreamrsi.grid_plan import GridPlan
 from dreamrsi.guidance import Guidance
 from dreamrsi.live import Live, Runner, Start
@@ -27,12 +26,12 @@ from dreamrsi.objective import history
 from dreamrsi.policy_file import Deployed, starting_policy
 from dreamrsi.processes import run_jobs
 from dreamrsi.record import Attempt
-from dreamrsi.run_folder import make_folder, opened, round_name, whole
+from dreamrsi.run_folder import keep, make_folder, opened, round_name, whole
 from dreamrsi.sandbox import SandboxedPolicy
 from dreamrsi.schedule import DEFAULT_BETA
 from dreamrsi.tasks import Task, make
 from dreamrsi.tree import Tree
-from dreamrsi.workspace import Workspaces
+from dreamrsi.workspace import Workspaces, require_git
 
 if TYPE_CHECKING:
     from dreamrsi.developers import Developer
@@ -186,6 +185,9 @@ def recursion(
         raise UserError(f"timeout is {timeout!r}; it must be a positive number of seconds")
     if max_rounds is not None:
         whole("max_rounds", max_rounds, 1)
+    if hasattr(agent, "check"):
+        agent.check(task)
+    require_git()
     first = starting_policy("parallel_refine") if policy is None else policy
     if arm == "dream" and developer is None:
         from dreamrsi.schedule_search import ScheduleSearch
@@ -330,14 +332,14 @@ def _rounds(
             watch.dreamt(number, dreamt)
         told = advice.summarise(trees) if guided and trees else None
         if told is not None:
-            _keep(folder / "guidance.json", _json(asdict(told)))
-        _keep(folder / "policy.py", policy.source)
+            keep(folder / "guidance.json", _json(asdict(told)))
+        keep(folder / "policy.py", policy.source)
         with SandboxedPolicy(policy.source) as deployed:
             if knob is not None:
                 beta = deployed.beta = knob[0]
             if dreaming is not None and dreamt is not None:
                 grid = dreaming.grid(deployed, trees, caps, grid)
-            _keep(folder / "round.json", _json({"plan": asdict(grid), "beta": knob}))
+            keep(folder / "round.json", _json({"plan": asdict(grid), "beta": knob}))
             path = folder / "tree.jsonl"
             watch.begun(number, deployed.name, grid.branches * grid.steps, _attempts_there(path))
             tree = live.record(
@@ -377,19 +379,6 @@ def _attempts_there(path: Path) -> int:
         return sum(b'"branch":' in line for line in path.read_bytes().splitlines())
     except OSError:
         return 0
-
-
-def _keep(path: Path, content: bytes) -> None:
-    """Write a file of a round, or see that it is what it was: the bytes that were scored are the bytes that run."""
-    try:
-        found = path.read_bytes()
-    except FileNotFoundError:
-        atomic_write(path, content)
-        return
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); restore it, or choose another folder") from error
-    if found != content:
-        raise PolicyError(f"{path}: is not what this run wrote there; remove the file, or choose another folder")
 
 
 def _seed(seed: int, number: int) -> int:

@@ -68,6 +68,19 @@ def round_name(number: int) -> str:
     return f"round-{number:02}"
 
 
+def keep(path: Path, content: bytes) -> None:
+    """Write a file of a round, or see that it is what it was: the bytes that were scored are the bytes that run."""
+    try:
+        found = path.read_bytes()
+    except FileNotFoundError:
+        atomic_write(path, content)
+        return
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); restore it, or choose another folder") from error
+    if found != content:
+        raise UserError(f"{path}: is not what this run wrote there; remove the file, or choose another folder")
+
+
 def make_folder(folder: Path) -> None:
     """Make a folder below the run's."""
     try:

@@ -50,6 +50,12 @@ def check_files(files: object) -> dict[str, bytes]:
     return checked
 
 
+def require_git() -> None:
+    """Raise a UserError where there is no git, before anything is written."""
+    if shutil.which("git") is None:
+        raise UserError("git was not found; a live run keeps its workspaces in a git repository. Install git")
+
+
 class Workspaces:
     """The repository ``path``, made if it is not there.
 
@@ -60,8 +66,7 @@ class Workspaces:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        if shutil.which("git") is None:
-            raise UserError("git was not found; a live run keeps its workspaces in a git repository. Install git")
+        require_git()
         self.path = Path(path).absolute()
         for pattern in ("*.lock", "refs/**/*.lock"):  # left by a power cut; the run's own lock keeps others away
             for lock in self.path.glob(pattern):

@@ -222,7 +222,8 @@ def test_bad_arguments_and_folders_are_user_errors(tmp_path, monkeypatch):
         live_run(hopeless, ALL, tmp_path / "other", **SMALL)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UserError, match="git was not found"):
-        live_run(Toy(), ALL, tmp_path / "run", **SMALL)
+        live_run(Toy(), ALL, tmp_path / "without", **SMALL)
+    assert not (tmp_path / "without").exists()
 
 
 @pytest.mark.parametrize(

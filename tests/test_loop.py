@@ -9,6 +9,8 @@ import pytest
 
 import dreamrsi as d
 from dreamrsi import policies
+from dreamrsi.command_agent import CommandAgent
+from dreamrsi.commands import Command
 from dreamrsi.developers import Draft
 from dreamrsi.errors import PolicyError, UserError
 from dreamrsi.loop import Watch, recursion
@@ -141,7 +143,7 @@ def test_a_policy_that_was_edited_does_not_run(tmp_path):
     run(out, rounds=2)
     path = out / "round-02/policy.py"
     path.write_bytes(path.read_bytes() + b"# better\n")
-    with pytest.raises(PolicyError, match="round-02/policy.py: is not what this run wrote there"):
+    with pytest.raises(UserError, match="round-02/policy.py: is not what this run wrote there"):
         run(out, rounds=2)
 
 
@@ -205,6 +207,8 @@ def test_bad_settings_are_named_before_anything_is_written(tmp_path):
         starting_policy("nowhere.py")
     with pytest.raises(UserError, match="there is no policy 'best'"):
         starting_policy("best")
+    with pytest.raises(UserError, match="this task has no program for a command to edit"):
+        run(tmp_path / "run", agent=CommandAgent(Command("sh", 1.0)))
     assert not list(tmp_path.iterdir())
 
 
