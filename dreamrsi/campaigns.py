@@ -14,7 +14,8 @@ from typing import Any, Literal
 from dreamrsi import worlds
 from dreamrsi.dream import Dream, dream
 from dreamrsi.experiments import Campaign
-from dreamrsi.loop import recursion, starting_policy
+from dreamrsi.loop import recursion
+from dreamrsi.policy_file import starting_policy
 from dreamrsi.schedule_search import ScheduleSearch
 from dreamrsi.sweep import spread
 from dreamrsi.synthetic import BETA1, BETA2
@@ -95,10 +96,10 @@ def synthetic(
 
 
 def synthetic_arms(name: str, seed: int, settings: dict[str, Any]) -> list[Campaign]:
-    """All arms with one seed: fixed exploration, and until its calls are spent, dreaming and the cheap fixed policy."""
+    """Fixed exploration, and until its calls are spent: the cheap fixed policy, and dreaming from either start."""
     fixed = synthetic(name, "fixed", seed, **settings)
-    cheap = synthetic(name, "fixed", seed, policy=CHEAP, calls=fixed.calls, **settings)
-    return [fixed, cheap, synthetic(name, "dream", seed, calls=fixed.calls, **settings)]
+    others: tuple[tuple[Arm, str], ...] = (("fixed", CHEAP), ("dream", REFINE), ("dream", CHEAP))
+    return [fixed, *(synthetic(name, a, seed, policy=p, calls=fixed.calls, **settings) for a, p in others)]
 
 
 def synthetic_study(

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dreamrsi.errors import UserError
 from dreamrsi.intervals import Interval, difference, interval
+from dreamrsi.tables import text
 from dreamrsi.tree import Tree
 
 if TYPE_CHECKING:
@@ -176,6 +177,10 @@ CONTRASTS = (("dream", "fixed"), ("fixed early stop", "fixed"), ("dream", "fixed
 """Which arm is held against which: the last one asks what dreaming adds to a fixed policy that saves calls too."""
 
 
+START_CONTRASTS = (*CONTRASTS, ("dream early stop", "fixed early stop"))
+"""The same, and what dreaming adds where it begins with that fixed policy."""
+
+
 def contrasts(
     campaigns: Sequence[Campaign], rng: np.random.Generator, arms: Sequence[tuple[str, str]] = CONTRASTS
 ) -> pd.DataFrame:
@@ -202,12 +207,16 @@ def _spread(name: str, found: Interval) -> dict[str, float]:
     return {name: found.estimate, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
+def cell(row: Any, column: str, digits: int = 3) -> str:
+    """A value of a table's row with its interval, ``value [low, high]``."""
+    return "{} [{}, {}]".format(*(text(float(row[column + end]), digits) for end in ("", "_low", "_high")))
+
+
 def readable(table: pd.DataFrame, digits: int = 3) -> pd.DataFrame:
-    """The same with every value and its interval in one cell, ``value [low, high]``."""
+    """The same with every value and its interval in one cell."""
     shown = table.copy()
     for name in [c.removesuffix("_low") for c in table.columns if c.endswith("_low")]:
-        rows = zip(table[name], table[f"{name}_low"], table[f"{name}_high"], strict=True)
-        shown[name] = [f"{a:.{digits}f} [{b:.{digits}f}, {c:.{digits}f}]" for a, b, c in rows]
+        shown[name] = [cell(row, name, digits) for _, row in table.iterrows()]
         shown = shown.drop(columns=[f"{name}_low", f"{name}_high"])
     return shown
 

@@ -20,6 +20,7 @@ ARMS = {
     "fixed": Look("#0072B2", "-", "o"),
     "dream": Look("#D55E00", "--", "s"),
     "fixed early stop": Look("#000000", (0, (1, 1)), "P"),
+    "dream early stop": Look("#CC79A7", (0, (5, 1)), "v"),
     "fixed+guidance": Look("#56B4E9", "-.", "^"),
     "dream+guidance": Look("#E69F00", ":", "D"),
 }

@@ -29,8 +29,9 @@ def test_a_source_in_this_process_does_what_the_built_in_policy_does(name):
 
 
 def test_both_arms_begin_with_the_same_round(arms):
-    assert list(arms) == ["fixed", "fixed early stop", "dream"]
+    assert list(arms) == ["fixed", "fixed early stop", "dream", "dream early stop"]
     assert content(arms["fixed"].trees[0]) == content(arms["dream"].trees[0])
+    assert content(arms["fixed early stop"].trees[0]) == content(arms["dream early stop"].trees[0])
     assert [len(tree) for tree in arms["fixed"].trees] == [20, 20, 20]
     assert arms["fixed"].dreams == (None,) * 3
 
@@ -59,7 +60,7 @@ def test_what_was_selected_is_what_ran(arms):
 
 def test_an_arm_that_saves_calls_goes_on_until_they_are_spent(arms):
     budget = arms["fixed"].calls
-    for name in ("fixed early stop", "dream"):
+    for name in ("fixed early stop", "dream", "dream early stop"):
         campaign = arms[name]
         assert campaign.calls >= budget or len(campaign.trees) == campaigns.MOST * 3
         assert sum(map(len, campaign.trees[:-1])) < budget
@@ -73,9 +74,9 @@ def test_equal_seeds_give_equal_campaigns(arms):
 
 def test_the_study_is_every_world_and_seed():
     found = campaigns.synthetic_study([0, 1], ["plateau", "mixture"], n_jobs=1, rounds=1, versions=2)
-    assert len(found) == 2 * 2 * 3
+    assert len(found) == 2 * 2 * 4
     assert {(c.setting, c.seed) for c in found} == {(w, s) for w in ("plateau", "mixture") for s in (0, 1)}
-    assert len(experiments.contrasts(found, np.random.default_rng(0))) == 3 * 3
+    assert len(experiments.contrasts(found, np.random.default_rng(0), experiments.START_CONTRASTS)) == 4 * 3
 
 
 @pytest.mark.slow

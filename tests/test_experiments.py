@@ -103,6 +103,19 @@ def test_readable_puts_a_value_and_its_interval_into_one_cell():
     assert table.equal_calls.tolist() == ["1.00 [1.00, 1.00]"] and not any(c.endswith("_low") for c in table)
 
 
+def test_a_cell_shows_no_negative_zero():
+    row = {"gain": -0.0001, "gain_low": -1.0, "gain_high": -1e-9}
+    assert experiments.cell(row, "gain", 2) == "0.00 [-1.00, 0.00]"
+
+
+def test_contrasts_stand_below_each_other():
+    early = [Campaign(c.setting, "fixed early stop", c.seed, c.trees) for c in many() if c.arm == "fixed"]
+    table = experiments.contrasts([*many(), *early], rng())
+    assert len(table) == 9 and list(table.arm.unique()) == ["dream", "fixed early stop"]
+    same = table[(table.arm == "fixed early stop") & (table.against == "fixed")]
+    assert (same.equal_calls == 0).all() and (same["same"] == same.runs).all()
+
+
 def test_campaigns_without_partner_or_twice_are_refused():
     with pytest.raises(d.UserError, match="seed 0: has fixed; fixed and dream are compared"):
         experiments.pairs([FIXED])
