@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dreamrsi as d
+from dreamrsi import suite as suite_module
 from dreamrsi.freeze import freeze, multiples
 from dreamrsi.gate import reproduces
 from dreamrsi.suite import SUMS, Suite, seal
@@ -108,6 +109,23 @@ def test_a_file_more_a_link_and_a_pipe_are_refused(tmp_path):
         with pytest.raises(d.UserError, match="link or a device"):
             Suite.load(world.suite)
         extra.unlink()
+
+
+@pytest.mark.parametrize("file", ["current.py", "trees/000-tree-0.jsonl"])
+def test_a_suite_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, file):
+    world = World(tmp_path / "w")
+    real = suite_module.load_closed
+
+    def meanwhile(path, name):
+        (world.suite / file).write_bytes((world.suite / file).read_bytes() + b"\n")
+        return real(path, name)
+
+    monkeypatch.setattr(suite_module, "load_closed", meanwhile)
+    with pytest.raises(d.UserError, match=f"{file} was changed"):
+        Suite.load(world.suite)
+    seal(world.suite)
+    with pytest.raises(d.UserError, match=f"{file} was changed"):
+        Suite.load(world.suite)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', "[" * 5000, "\x00"])
