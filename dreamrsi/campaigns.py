@@ -69,7 +69,9 @@ def synthetic(
     dreams: list[Dream | None] = []
     root, spent = 0.0, 0
     with tempfile.TemporaryDirectory() as folder:
-        while len(trees) < rounds or (calls is not None and spent < calls and len(trees) < most * rounds):
+        while root < worlds.CEILING and (
+            len(trees) < rounds or (calls is not None and spent < calls and len(trees) < most * rounds)
+        ):
             dreamt = None
             if arm == "dream" and trees:
                 place = Path(folder) / f"round-{len(trees)}"
