@@ -63,6 +63,11 @@ def _legend(figure: Figure, ours: pd.DataFrame, paper: pd.DataFrame | None) -> N
     figure.legend(handles=keys, loc="outside lower center", ncols=min(len(keys), 5), handlelength=3)
 
 
+def _say_bands(figure: Figure, paper: pd.DataFrame | None) -> None:
+    text = "bands: 95 % intervals over the seeds" + ("" if paper is None else f"; {PAPER}")
+    figure.suptitle(text, x=0.01, ha="left", fontsize=8)
+
+
 def _grid(count: int, cols: int, height: float) -> tuple[Figure, list[Any]]:
     """Panels in rows; those left over are hidden."""
     cols = min(cols, count)
@@ -93,7 +98,7 @@ def arms(curves: pd.DataFrame, paper: pd.DataFrame | None = None, floor: float |
     for ax, setting in zip(axes, settings, strict=False):
         for arm, curve in curves[curves.setting == setting].groupby("arm", sort=False):
             look = ARMS[str(arm)]
-            ax.fill_between(curve.calls, curve.low, curve.high, color=look.color, alpha=0.18, linewidth=0, step="post")
+            ax.fill_between(curve.calls, curve.low, curve.high, color=look.color, alpha=0.13, linewidth=0, step="post")
             ax.step(curve.calls, curve.best, where="post", color=look.color, linestyle=look.linestyle)
             ax.plot(curve.calls.iloc[-1], curve.best.iloc[-1], look.marker, color=look.color, markersize=4)
         top = curves[curves.setting == setting].high.max()
@@ -110,8 +115,7 @@ def arms(curves: pd.DataFrame, paper: pd.DataFrame | None = None, floor: float |
         ax.set_xlabel("calls")
         ax.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
     _legend(figure, curves, paper)
-    if paper is not None:
-        figure.suptitle(f"bands: 95 % intervals over the seeds; {PAPER}", x=0.01, ha="left", fontsize=8)
+    _say_bands(figure, paper)
     return figure
 
 
@@ -125,7 +129,7 @@ def pace(ours: pd.DataFrame, paper: pd.DataFrame | None = None) -> Figure:
             for arm, rows in group.groupby("arm", sort=False):
                 look = ARMS[str(arm)]
                 ax.fill_between(
-                    rows["round"], rows[f"{name}_low"], rows[f"{name}_high"], color=look.color, alpha=0.18, linewidth=0
+                    rows["round"], rows[f"{name}_low"], rows[f"{name}_high"], color=look.color, alpha=0.13, linewidth=0
                 )
                 ax.plot(rows["round"], rows[name], **look.line, markersize=4)
         axes[0, column].set_title(label(setting))
@@ -134,7 +138,7 @@ def pace(ours: pd.DataFrame, paper: pd.DataFrame | None = None) -> Figure:
             rows = paper[paper.panel == panel]
             _paper(ax, rows.assign(round=rows["round"] + 1), "round")  # the paper counts its rounds from E0
         axes[0, -1].set_title("ConvDiv (the paper's)")
-        figure.suptitle(f"bands: 95 % intervals over the seeds; {PAPER}", x=0.01, ha="left", fontsize=8)
+    _say_bands(figure, paper)
     for ax in axes[0]:
         ax.set_ylim(bottom=0)
     axes[0, 0].set_ylabel("attempts in the round")
@@ -183,7 +187,7 @@ def curse(means: pd.DataFrame) -> Figure:
     looks = {"replayed": Look("#0072B2", "-", "o"), "fresh": Look("#D55E00", "--", "s")}
     for name, look in looks.items():
         low, high = means[f"{name}_low"], means[f"{name}_high"]
-        left.fill_between(means.versions, low, high, color=look.color, alpha=0.18, linewidth=0)
+        left.fill_between(means.versions, low, high, color=look.color, alpha=0.13, linewidth=0)
         left.plot(means.versions, means[name], **look.line, label=f"{name} value", markersize=4)
     left.set_ylabel("V of the selected version (mean)")
     left.legend(loc="lower right")
@@ -211,7 +215,7 @@ def regressions(rows: pd.DataFrame, ways: Sequence[str] = ("with current", "with
         same: dict[str, Any] = {"linestyle": "none", "markersize": 3.5, "alpha": 0.7}
         ax.plot(mine.replayed[~fell], mine.fresh[~fell], "o", color="#0072B2", **same)
         ax.plot(mine.replayed[fell], mine.fresh[fell], "v", color="#D55E00", **same)
-        ax.set_title(f"{way}: {int(fell.sum())} of {len(mine)} lower on fresh draws")
+        ax.set_title(f"{way}: {int(fell.sum())} of {len(mine)} worse")
         ax.set_xlabel("V on the history, minus the current policy's")
     axes[0, 0].set_ylabel("the same on fresh draws")
     keys = [

@@ -128,8 +128,8 @@ def test_regressions_mark_what_fell_on_fresh_draws():
     )
     figure = shown(plots_loop.regressions(rows))
     assert [title(ax) for ax in figure.axes] == [
-        "with current: 1 of 2 lower on fresh draws",
-        "without: 2 of 3 lower on fresh draws",
+        "with current: 1 of 2 worse",
+        "without: 2 of 3 worse",
     ]
     fell = [line for line in figure.axes[1].lines if line.get_marker() == "v"]
     assert fell[0].get_ydata().tolist() == [-0.2, -0.1]
