@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -29,7 +30,13 @@ def run(
     agent: Annotated[
         Literal["moves", "command"], typer.Option(help="moves: the task's own, offline; command: a coding agent.")
     ] = "moves",
-    policy: Annotated[str, typer.Option(help="Of round 1: NAME, NAME:key=value,... or FILE.py.")] = "parallel_refine",
+    policy: Annotated[
+        str | None, typer.Option(help="Of round 1: NAME, NAME:key=value,... or FILE.py; parallel_refine.")
+    ] = None,
+    gated: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Run what is deployed there, guarded; killed and rolled back by its numbers."),
+    ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="T; a finished run goes on if more are asked for.")] = 1,
     workspaces: Annotated[int | None, typer.Option(min=1, help="The most branches a round; 10 if not given.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="The most attempts a branch; 11 if not given.")] = None,
@@ -89,9 +96,14 @@ def run(
 
     Every round is a tree, round-NN/tree.jsonl in the run's folder, under the policy beside it; dream.json says how that
     was found. Attempts are commits in workspaces.git. Kill it at any moment and run the same command: it goes on.
+    With --gated, exit code 1 says that the guards took a policy back.
     """
     if preset is not None and (workspaces is not None or steps is not None):
         raise UserError("--preset sets workspaces and steps; give one or the other")
+    if gated is not None and (arm != "fixed" or policy is not None or preset is not None or width is not None):
+        raise UserError(
+            "--gated runs what is deployed, as it is deployed; leave out --arm, --policy, --preset, --width"
+        )
     caps = PRESETS[preset] if preset is not None else (workspaces or 10, steps or 11)
     commands = _commands(agent, developer, command, developer_command, agent_seconds, pass_env or [])
     if timeout is None:
@@ -104,30 +116,40 @@ def run(
             if workers is not None:
                 raise UserError("--workers are processes on this machine; a cluster has the workers that it has")
             settings["run"] = stack.enter_context(cluster_runner(scheduler))
+        shared = {"rounds": rounds, "seed": seed, "start": start, "guidance": guidance, "workers": workers}
+        settings |= {**shared, "timeout": timeout, "watch": _Progress(Console.of_stdout(), rounds, caps[0] * caps[1])}
+        if gated is not None:
+            _run_gated(task, gated, out, workspaces, steps, settings)
+            return
         found = recursion(
             task,
             out,
             arm=arm,
-            policy=starting_policy(policy),
-            rounds=rounds,
+            policy=starting_policy(policy or "parallel_refine"),
             workspaces=caps[0],
             steps=caps[1],
             width=width,
-            seed=seed,
-            start=start,
-            guidance=guidance,
             versions=versions,
             beta1=beta1,
             beta2=beta2,
             objective=objective,
             revise=revise,
             plan=plan,
-            workers=workers,
-            timeout=timeout,
-            watch=_Progress(Console.of_stdout(), rounds, caps[0] * caps[1]),
             **settings,
         )
     typer.echo(_summary(found))
+
+
+def _run_gated(
+    task: str, deployment: Path, out: Path, workspaces: int | None, steps: int | None, settings: dict[str, Any]
+) -> None:
+    """Live rounds under what is deployed; exit code 1 if a policy was taken back."""
+    from dreamrsi.gated import gated_run
+
+    settings.pop("developer", None)
+    run = gated_run(task, deployment, out, workspaces=workspaces, steps=steps, **settings)
+    typer.echo(_summary(run.found))
+    raise typer.Exit(1 if any(verdict.fired for verdict in run.verdicts) else 0)
 
 
 def _commands(
@@ -211,6 +233,11 @@ class _Progress(Watch):
             f"  {len(tree)} attempts, {failed} failed, {len(tree.branches)} branches, {len(tree.batches)} batches; "
             f"best of the round {tree.best:.10g}, so far {self._best:.10g}"
         )
+
+    def guarded(self, said: Sequence[str]) -> None:
+        """The guards of a gated round."""
+        for line in said:
+            self._console.line(f"  {line}")
 
     def _left(self, done: int, total: int) -> str:
         """At most how long it will take: policies may stop early."""

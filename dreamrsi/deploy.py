@@ -37,7 +37,8 @@ class Pointer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """What ``deployed.json`` says.
 
     ``settings`` is how the policy runs, ``frozen`` what a live round of it is held to, ``suite`` the suite that it was
-    judged on, ``decision`` the number of the decision that deployed it, ``previous`` the hash of the pointer before it.
+    judged on, ``decision`` the number of the decision that deployed it, ``previous`` the hash of the pointer before it,
+    ``seal`` that of everything else in it: a ceiling that was raised by hand is nothing that was decided.
     """
 
     format: str = FORMAT
@@ -47,6 +48,7 @@ class Pointer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     suite: str
     decision: int
     previous: str | None = None
+    seal: str = ""
 
 
 class Deployment:
@@ -72,12 +74,19 @@ class Deployment:
         Raises
         ------
         UserError
-            The pointer cannot be read, or the policy is not there with the bytes that were deployed.
+            The pointer cannot be read or was changed by hand, or the policy is not there with the bytes that were
+            deployed.
         """
         content = self._bytes()
         if content is None:
             return None
-        pointer = self._decode(content, self.pointer_file)
+        return self.check(content, self.pointer_file)
+
+    def check(self, content: bytes, path: Path) -> Pointer:
+        """The pointer that these bytes, which ``path`` holds, are; errors as for :meth:`pointer`."""
+        pointer = self._decode(content, path)
+        if pointer.seal != _seal(pointer):
+            raise UserError(f"{path}: was changed by hand; dreamrsi rollback restores what was deployed before")
         self.source(pointer)
         return pointer
 
@@ -215,6 +224,7 @@ class Deployment:
             decision=number,
             previous=previous,
         )
+        pointer = msgspec.structs.replace(pointer, seal=_seal(pointer))
         _hashed(path, named.sha256)
         if self._bytes() != old:
             raise UserError(f"{self.pointer_file}: changed meanwhile; nothing was changed, run the gate again")
@@ -246,6 +256,10 @@ def _decision(
     kind: Literal["first", "kill", "rollback"], outcome: Literal["deployed", "killed", "rolled back"], **about: Any
 ) -> Decision:
     return Decision(kind=kind, outcome=outcome, time=datetime.now(UTC).isoformat(timespec="seconds"), **about)
+
+
+def _seal(pointer: Pointer) -> str:
+    return hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(pointer, seal=""))).hexdigest()
 
 
 def _hashed(path: Path, sha256: str) -> bytes:

@@ -42,6 +42,9 @@ Place = tuple[int, int]
 Runner = Callable[[Mapping[Place, Job], Path, int, float, Sequence[str]], Iterator[tuple[Place, Result]]]
 """What makes attempts: :func:`dreamrsi.processes.run_jobs`, or the same on a cluster."""
 
+Halt = Callable[[int, int], bool]
+"""Asked before every batch with (attempts there, attempts of the batch): whether the round ends here."""
+
 
 def live_run(
     task: Task | str,
@@ -163,6 +166,7 @@ class Live:
         guidance: Guidance | None = None,
         recommended: str | None = None,
         provenance: Mapping[str, Any] | None = None,
+        halt: Halt | None = None,
     ) -> Tree:
         """Record one round, or the rest of it, in ``round-NN/tree.jsonl``.
 
@@ -174,6 +178,7 @@ class Live:
         start : None for the task's seed workspace, which is evaluated.
         guidance : told to the agent; what it recommends is ``recommended`` unless that is given.
         provenance : further entries of the header's.
+        halt : may end the round before any batch, by what it is asked with alone: a resumed round ends at the same one.
         """
         if recommended is None and guidance is not None:
             recommended = guidance.recommended
@@ -194,7 +199,7 @@ class Live:
             make_folder(folder)
         try:
             first = self.seed_start() if start is None else start
-            _Round(self, scratch, policy, number, first, guidance).record(path, header, limit)
+            _Round(self, scratch, policy, number, first, guidance, halt).record(path, header, limit)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         return Tree.load(path)
@@ -210,6 +215,7 @@ class _Round:
     number: int
     start: Start
     guidance: Guidance | None
+    halt: Halt | None = None
     attempts: dict[Place, Attempt] = field(default_factory=dict)
 
     def record(self, path: Path, header: Header, limit: int) -> None:
@@ -250,6 +256,8 @@ class _Round:
             if not picks:
                 break
             places = _places(prefix, picks, header.branches)
+            if self.halt is not None and self.halt(len(reveals), len(places)):
+                break
             batch = Batch(picks, prefix.round, len(places))
             if prefix.round < len(batches):
                 _same_batch(path, batch, recorded.get(prefix.round))

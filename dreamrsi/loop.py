@@ -105,6 +105,9 @@ class Watch:
     def ended(self, round_: Round) -> None:
         """A round is complete."""
 
+    def guarded(self, said: Sequence[str]) -> None:
+        """What the guards of a gated round, which is complete, made of it, a line each."""
+
 
 def recursion(
     task: Task | str,
@@ -341,7 +344,7 @@ def _rounds(
                 grid = dreaming.grid(deployed, trees, caps, grid)
             keep(folder / "round.json", _json({"plan": asdict(grid), "beta": knob}))
             path = folder / "tree.jsonl"
-            watch.begun(number, deployed.name, grid.branches * grid.steps, _attempts_there(path))
+            watch.begun(number, deployed.name, grid.branches * grid.steps, attempts_there(path))
             tree = live.record(
                 deployed,
                 caps.width,
@@ -358,11 +361,18 @@ def _rounds(
         watch.ended(done[-1])
         if number == 1:
             best = seed = Start(seed.commit, tree.root)
-        top = tree.best_attempt
-        if top is not None and top.commit is not None and (best.score is None or _score(top) > best.score):
-            best = Start(top.commit, top.score)
-            place = {"round": number, "branch": top.branch, "attempt": top.attempt}
+        best, place = later_start(best, place, number, tree)
     return done
+
+
+def later_start(
+    best: Start, place: dict[str, int] | None, number: int, tree: Tree
+) -> tuple[Start, dict[str, int] | None]:
+    """Where rounds after this one start, and which attempt that is: the best one so far that left files."""
+    top = tree.best_attempt
+    if top is None or top.commit is None or (best.score is not None and _score(top) <= best.score):
+        return best, place
+    return Start(top.commit, top.score), {"round": number, "branch": top.branch, "attempt": top.attempt}
 
 
 def _json(value: Any) -> bytes:
@@ -373,7 +383,7 @@ def _score(attempt: Attempt) -> float:
     return -math.inf if attempt.score is None else attempt.score
 
 
-def _attempts_there(path: Path) -> int:
+def attempts_there(path: Path) -> int:
     """Attempts that an earlier call recorded, for the progress; the record itself is read and checked later."""
     try:
         return sum(b'"branch":' in line for line in path.read_bytes().splitlines())
