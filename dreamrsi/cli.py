@@ -11,7 +11,6 @@ import math
 import sys
 import textwrap
 import warnings
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import dreamrsi as d
-from dreamrsi import cli_gate, cli_import, cli_run, cli_sweep, traces
+from dreamrsi import cli_gate, cli_import, cli_run, cli_score, cli_sweep, traces
 from dreamrsi.errors import UserError
 
 if TYPE_CHECKING:
@@ -43,7 +42,6 @@ Width = Annotated[
 MaxRounds = Annotated[int | None, typer.Option(min=1, help="K2; as many as a tree has attempts if not given.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
 Format = Literal["table", "csv", "md", "tex"]
-RANDOM_SEEDS = 20  # over which score averages the random floor
 
 
 @app.callback(invoke_without_command=True)
@@ -116,51 +114,7 @@ def replay(
             typer.echo("  NEVER OPENED: the best recorded score lies on a branch that this policy did not open")
 
 
-@app.command(short_help="Score policies on recorded trees by Eq. 1.")
-def score(
-    trees: Trees,
-    policy: Annotated[
-        list[str] | None, typer.Option(help="A policy beside the built-in ones, as for replay; may be given again.")
-    ] = None,
-    beta1: Annotated[float | None, typer.Option(min=0, help="Cost of an attempt, in units of the score.")] = None,
-    beta2: Annotated[
-        float | None, typer.Option(min=0, help="Worth of an attempt more a round, in units of the score.")
-    ] = None,
-    width: Width = None,
-    max_rounds: MaxRounds = None,
-    normalise: Annotated[
-        Literal["range"] | None, typer.Option(help="Divide the scores of a tree by (best - root), for mixed tasks.")
-    ] = None,
-    by_tree: Annotated[bool, typer.Option("--by-tree", help="One line a policy and tree instead of means.")] = False,
-    output: Annotated[Format, typer.Option("--format", help="How to print the table.")] = "table",
-) -> None:
-    """Score the built-in policies, and your own, on recorded trees by Eq. 1 of the paper.
-
-    V = best - beta1*N + beta2*N/k for N attempts in k rounds. Without --beta1 and --beta2 they follow the scale of
-    the scores: 0.2 % and 0.5 % of the range from the worst to the best recorded one, the same shares as 0.02 and 0.05
-    on scores from 0 to 10. attained is the share of the way from the root to the best; random is the mean of 20 seeds.
-    """
-    from dreamrsi import compare
-
-    loaded = d.history(_load(trees))
-    b1, b2 = _betas(loaded, beta1, beta2, normalise)
-    settings: dict[str, Any] = {"width": width, "max_rounds": max_rounds, "beta1": b1, "beta2": b2}
-    with ExitStack() as stack:
-        chosen = [_policy(name, stack) for name in _names(policy or ())]
-        if by_tree:
-            table = compare.by_tree(loaded, chosen, **settings)
-            table = table[~table.policy.str.startswith("random:")]
-        else:
-            table = compare.pool(compare.compare(loaded, chosen, normalise=normalise, **settings), "random")
-            table = table.drop(columns=["goes_on", "quality_ratio", "attempt_ratio"])
-    used = "as recorded" if width is None else width
-    about = f"beta1 {b1:.4g}, beta2 {b2:.4g}, width {used}; trees: {len(loaded)}"
-    typer.echo(about, err=output != "table")
-    typer.echo(_print(table, output))
-    for note in _notes(loaded, table, b1, b2):
-        typer.echo(note, err=output != "table")
-
-
+app.command(short_help="Score policies, and the record itself, on recorded trees by Eq. 1.")(cli_score.score)
 app.command(short_help="Replay policies at many settings, here or on a Dask cluster.")(cli_sweep.sweep)
 cli_gate.register(app)
 app.command("import", short_help="Read another system's run log into a tree file.")(cli_import.import_log)
@@ -221,13 +175,6 @@ def _policy(text: str, stack: ExitStack) -> d.policies.Policy:
     return d.policies.make(text)
 
 
-def _names(given: Sequence[str]) -> list[str]:
-    """The policies that score compares: the built-in ones, random with many seeds, and those that the user named."""
-    built_in = [name for name in d.policies.BUILTIN if name != "random"]
-    seeds = [f"random:seed={seed}" for seed in range(RANDOM_SEEDS)]
-    return list(dict.fromkeys([*built_in, *given, *seeds]))
-
-
 def _load(paths: list[Path]) -> list[d.Tree]:
     """The trees in the files, and those of runs where a folder is given."""
     files: list[Path] = []
@@ -237,37 +184,6 @@ def _load(paths: list[Path]) -> list[d.Tree]:
             raise UserError(f"{path}: is a folder without round-01/tree.jsonl; give a tree file or the folder of a run")
         files += found
     return [d.Tree.load(file) for file in files]
-
-
-def _betas(
-    trees: list[d.Tree], beta1: float | None, beta2: float | None, normalise: Literal["range"] | None
-) -> tuple[float, float]:
-    """The betas that were given, and for those that were not what follows from the scale of the scores."""
-    scaled = d.scaled_betas(trees)
-    if normalise:
-        scaled = (0.002, 0.005)  # the scale is 1 then
-    found = (scaled[0] if beta1 is None else beta1, scaled[1] if beta2 is None else beta2)
-    if not all(map(math.isfinite, found)):
-        raise UserError(f"beta1 and beta2 must be finite numbers; got {found[0]:g} and {found[1]:g}")
-    return found
-
-
-def _notes(trees: list[d.Tree], table: pd.DataFrame, beta1: float, beta2: float) -> list[str]:
-    """What a reader must know before trusting the table."""
-    sizes = sorted({len(tree.branches) for tree in trees})
-    held = f"{sizes[0]} branches" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} branches"
-    notes = [f"Replay is exact on what was recorded, {held} a tree; what lies beyond, no score here can show."]
-    if table.never_opened.any():
-        notes.append("unopened: the best score lies on a branch that the policy did not open; its V is blind there.")
-    if all(tree.header.recommended is None for tree in trees):
-        notes.append("No tree names a recommended tag: semantic_guidance stops after its bootstrap.")
-    if beta2 > 0 and (table.V > table.quality).any():
-        notes.append("A V above the quality is no error: beta2 pays for attempts made in parallel.")
-    if beta1 == beta2 == 0:
-        notes.append("beta1 and beta2 are 0, so V is the quality alone.")
-    if len({tree.header.task for tree in trees if not tree.header.synthetic}) > 1:
-        notes.append("The trees are of different tasks, and raw scores were averaged; see --normalise range.")
-    return notes
 
 
 def _episode(tree: d.Tree, episode: d.Episode) -> dict[str, Any]:

@@ -15,8 +15,12 @@ from dreamrsi import synthetic
 from dreamrsi.errors import UserError
 from dreamrsi.objective import outcome, score, value
 from dreamrsi.policies import Policy
+from dreamrsi.prefix import OPEN
 from dreamrsi.replay import Episode, replay, replay_all
 from dreamrsi.tree import Tree
+
+RECORDED = "recorded"
+"""The name under which a record stands beside the policies that are replayed on it."""
 
 
 def build(policies: Sequence[Policy | str]) -> list[Policy]:
@@ -177,3 +181,27 @@ def progress(episode: Episode, tree: Tree) -> np.ndarray:
     scores = [tree.branches[b][a].score for b, a in episode.order]
     values = np.array([start] + [np.nan if s is None else s for s in scores], dtype=float)
     return np.fmax.accumulate(values)
+
+
+def rounds_known(tree: Tree) -> Literal["batches", "rounds", "no"]:
+    """How a record says which attempts were made in one round: by its batches, by a ``round`` each, or not at all."""
+    if tree.batches:
+        return "batches"
+    return "rounds" if len(tree) and all(attempt.round is not None for attempt in tree) else "no"
+
+
+def recorded(tree: Tree) -> Episode:
+    """The recorded run itself as an episode: every attempt, in the order in which they were started.
+
+    Its rounds are the recorded batches; without those the distinct ``round`` values; without those one attempt a round
+    (see :func:`rounds_known`).
+    """
+    picks = tree.picks
+    if not picks:
+        known = rounds_known(tree) == "rounds"
+        rounds: dict[int | None, list[int]] = {}
+        for place, attempt in enumerate(tree):
+            pick = attempt.branch if attempt.attempt else OPEN
+            rounds.setdefault(attempt.round if known else place, []).append(pick)
+        picks = tuple(tuple(batch) for batch in rounds.values())
+    return Episode(RECORDED, tree.name, picks, [attempt.branch for attempt in tree], tree.best, "complete")

@@ -151,8 +151,10 @@ def to_md(frame: pd.DataFrame, *, caption: str = "", digits: Digits = 3, best: B
     return (f"{caption}\n\n" if caption else "") + str(table) + "\n"
 
 
-def to_html(frame: pd.DataFrame, *, caption: str = "", digits: Digits = 3, best: Best | None = None) -> str:
-    """Return the table as a notebook shows it."""
+def to_html(
+    frame: pd.DataFrame, *, name: str = "dreamrsi", caption: str = "", digits: Digits = 3, best: Best | None = None
+) -> str:
+    """Return the table as a notebook shows it; tables on one page need different names."""
     from html import escape
 
     bold = winners(frame, best)
@@ -163,7 +165,7 @@ def to_html(frame: pd.DataFrame, *, caption: str = "", digits: Digits = 3, best:
     if caption:
         styler = styler.set_caption(escape(caption))
     # fixed ids: pandas would draw random ones
-    return str(styler.set_uuid("dreamrsi").to_html())
+    return str(styler.set_uuid(name).to_html())
 
 
 def save(

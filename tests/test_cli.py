@@ -46,65 +46,12 @@ def dreamrsi(capsys, monkeypatch):
     return command
 
 
-def test_score_prints_a_table_with_the_betas_it_used(dreamrsi):
-    done = dreamrsi("score", LATE, MATH, "--beta1", "0.02", "--beta2", "0.05")
-    assert done.returncode == 0 and not done.stderr
-    assert "beta1 0.02, beta2 0.05, width as recorded; trees: 2" in done.stdout
-    assert "exact on what was recorded, 8 branches a tree" in done.stdout
-    row = next(line for line in done.stdout.splitlines() if line.split()[:1] == ["early_stop"]).split()
-    assert row[1] == "2/2" and row[5] == "44"
-
-
-def test_score_by_tree_shows_hit_regret_and_what_was_never_opened(dreamrsi):
-    out = dreamrsi("score", LATE, MATH, "--policy", "parallel_refine:width=4", "--by-tree", "--format", "csv").stdout
-    rows = [line.split(",") for line in out.splitlines()]
-    assert rows[0] == [
-        "policy",
-        "tree",
-        "quality",
-        "attempts",
-        "rounds",
-        "hit",
-        "regret",
-        "attainment",
-        "V",
-        "never_opened",
-    ]
-    frozen = {row[1]: row for row in rows if row[0] == "parallel_refine:width=4"}
-    assert (frozen[LATE][5], frozen[LATE][9]) == ("False", "True")
-    assert (frozen[MATH][5], frozen[MATH][6], frozen[MATH][9]) == ("True", "0.0", "False")
-
-
-def test_score_derives_the_betas_from_the_scale_of_the_scores(dreamrsi, tmp_path):
-    path = tmp_path / "tree.jsonl"
-    rows = [{"branch": 0, "attempt": i, "seq": i, "score": s, "status": "ok"} for i, s in enumerate((100.0, 350.0))]
-    path.write_text(
-        "\n".join(map(json.dumps, [{"format": "dreamrsi.tree/1", "task": "toy", "root": {"score": -50.0}}, *rows]))
-    )
-    assert "beta1 0.8, beta2 2," in dreamrsi("score", path).stdout
-
-
-def test_replay_and_score_take_the_width_of_the_record(dreamrsi, tmp_path):
+def test_replay_takes_the_width_of_the_record(dreamrsi, tmp_path):
     tree = d.Tree.load(LATE)
     header = msgspec.structs.replace(tree.header, width=2, branches=4)
     d.Tree(header, [a for a in tree if a.branch < 4]).save(tmp_path / "narrow.jsonl")
     out = dreamrsi("replay", tmp_path / "narrow.jsonl", "--policy", "early_stop").stdout
     assert "early_stop, width 2" in out and "round  0  picks open open  ->" in out
-    out = dreamrsi("score", tmp_path / "narrow.jsonl").stdout
-    assert "exact on what was recorded, 4 branches a tree; what lies beyond, no score here can show" in out
-
-
-def test_negative_scores_and_mixed_tasks(dreamrsi, tmp_path):
-    for name, scores in {"a": (-12e6, -11e6, -10e6), "b": (0.1, 0.2, 0.3)}.items():
-        rows = [{"branch": 0, "attempt": i, "seq": i, "score": s, "status": "ok"} for i, s in enumerate(scores)]
-        lines = [{"format": "dreamrsi.tree/1", "task": name}, *rows]
-        (tmp_path / name).write_text("\n".join(map(json.dumps, lines)))
-    mixed = dreamrsi("score", tmp_path / "a", tmp_path / "b").stdout
-    assert "of different tasks, and raw scores were averaged" in mixed
-    row = next(line for line in mixed.splitlines() if line.split()[:1] == ["parallel_refine"]).split()
-    assert row[1] == "2/2" and row[4] == "1"
-    ranged = dreamrsi("score", tmp_path / "a", tmp_path / "b", "--normalise", "range").stdout
-    assert "beta1 0.002, beta2 0.005" in ranged
 
 
 def test_policies_are_listed_as_they_are_typed(dreamrsi):
@@ -124,12 +71,6 @@ def test_a_run_is_recorded_under_a_policy_file_and_read_by_its_folder(dreamrsi, 
     path.write_text(path.read_text() + "\n# changed\n")
     again = dreamrsi(*run)
     assert again.returncode == 2 and "policy_sha256 was" in again.stderr
-
-
-@pytest.mark.parametrize(("form", "start"), [("csv", "policy,hits"), ("md", "| policy"), ("tex", "% needs")])
-def test_score_prints_other_formats_alone(dreamrsi, form, start):
-    done = dreamrsi("score", MATH, "--format", form)
-    assert done.stdout.startswith(start)
 
 
 def test_replay_shows_the_rounds_and_flags_a_branch_never_opened(dreamrsi):
@@ -208,15 +149,6 @@ class Policy:
     def choose(self, prefix):
         {body}
 """
-
-
-def test_score_takes_a_policy_file(dreamrsi, tmp_path):
-    path = tmp_path / "mine.py"
-    path.write_text(POLICY.format(body="return [-1] * self.width if not prefix.round else []"))
-    done = dreamrsi("score", MATH, "--policy", path)
-    assert done.returncode == 0, done.stderr
-    row = next(line for line in done.stdout.splitlines() if line.split()[:1] == ["mine"]).split()
-    assert row[1] == "1/1" and row[5] == "8"
 
 
 def test_a_policy_file_that_raises_scores_minus_infinity_and_the_others_go_on(tmp_path):

@@ -1,0 +1,131 @@
+"""The figures of ``dreamrsi score``: policies, families of them and the record, told apart also in grey print."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.transforms import ScaledTranslation
+
+from dreamrsi.compare import RECORDED, progress
+from dreamrsi.figures import Look, label, look, new
+from dreamrsi.plots import _whole, styled
+from dreamrsi.replay import Episode
+from dreamrsi.tree import Tree
+
+_FILLS = ("full", "none", "left", "right", "bottom", "top")  # of the markers of policies that differ in parameters only
+_WIDTHS = (1.4, 0.7, 2.2)  # and of their lines
+_ROW = 0.026  # what a line of the legend takes of the figure's width
+
+
+def _looks(names: Sequence[str]) -> dict[str, tuple[Look, dict[str, Any], float]]:
+    """Name -> look, keywords of the marker, and width of the line; members of a family differ in the last two."""
+    seen: Counter[str] = Counter()
+    found = {}
+    for name in names:
+        own = Look("#000000", "-", "*") if name == RECORDED else look(name)
+        family = name.partition(":")[0]
+        fill = _FILLS[seen[family] % len(_FILLS)]
+        size = 10 if name == RECORDED else 7
+        marker = {"fillstyle": fill, "markerfacecoloralt": "white", "markersize": size}
+        found[name] = (own, marker, _WIDTHS[seen[family] % len(_WIDTHS)])
+        seen[family] += 1
+    return found
+
+
+@styled
+def tradeoff(rows: Mapping[str, tuple[float, float]], ylabel: str, trees: int = 1) -> Figure:
+    """How good against how many attempts: one point a row, given as (attempts, quality); the record is a star.
+
+    Rows at the same point, or nearly, stand side by side; far-off ones lie on the lower edge, with their number in the
+    legend. A policy that failed is in the legend only.
+    """
+    figure, ax = new("text", max(0.45, 0.06 + _ROW * len(rows)))
+    known = [quality for _, quality in rows.values() if np.isfinite(quality)] or [0.0]
+    floor = _floor(known)
+    spread = max(known) - floor or 0.1 * abs(known[0]) or 1.0
+    bottom, top = floor - 0.1 * spread, max(known) + 0.1 * spread
+    right = 1.1 * max(attempts for attempts, _ in rows.values()) or 1.0
+    wide, high = 72 * np.array(figure.get_size_inches()) * (0.6, 0.8)  # of the axes, in points, about
+    taken: list[tuple[float, float]] = []
+    for name, (own, marker, _) in _looks(list(rows)).items():
+        attempts, quality = rows[name]
+        failed, below = not np.isfinite(quality), floor > quality > -np.inf
+        shown = bottom if below else quality
+        x, y = wide * attempts / right, 0.0 if failed else high * (shown - bottom) / (top - bottom)
+        aside = next(s for s in count() if all(np.hypot(x + s - a, y - b) >= 9 for a, b in taken))
+        if not failed:
+            taken.append((x + aside, y))
+        ax.plot(
+            [] if failed else attempts,
+            [] if failed else shown,
+            own.marker,
+            color=own.color,
+            linestyle="none",
+            label=label(name) + (": failed" if failed else f": {quality:.4g}, below" if below else ""),
+            transform=ax.transData + ScaledTranslation(aside / 72, 0, figure.dpi_scale_trans),
+            clip_on=failed,  # an empty line that is not clipped would take room in the layout
+            **marker,
+        )
+    ax.set_xlim(0, right)
+    ax.set_ylim(bottom, top)
+    _whole(ax)
+    ax.set_xlabel("attempts" if trees == 1 else "attempts a tree (mean)")
+    ax.set_ylabel(ylabel)
+    figure.legend(loc="outside right upper")
+    return figure
+
+
+def _floor(known: Sequence[float]) -> float:
+    """Where the axis starts: a few far-off points must not hide how the others differ. Those go below, and say so."""
+    top, low = max(known), min(known)
+    near = [top - value for value in known if 0 < top - value < 0.05 * (top - low)]
+    floor = top - 4 * max(near) if near else low
+    return floor if sum(value < floor for value in known) <= len(known) / 2 else low
+
+
+@styled
+def anytime(tree: Tree, episodes: Mapping[str, Episode], title: str) -> Figure:
+    """The best score so far against attempts: one curve a row, up to where it stopped, and the record in black."""
+    figure, ax = new("text", max(0.45, 0.06 + _ROW * len(episodes)))
+    values = {name: progress(episode, tree) for name, episode in episodes.items()}
+    for name, (own, marker, linewidth) in _looks(list(episodes)).items():
+        steps = values[name]
+        corners = [0, *(1 + np.flatnonzero(np.diff(steps) != 0)), len(steps) - 1]  # all that a step curve needs
+        below = name == RECORDED
+        ax.step(
+            corners,
+            steps[corners],
+            where="post",
+            markevery=[-1],
+            label=label(name),
+            linewidth=linewidth,
+            zorder=1.9 if below else 2.1,
+            **own.line,
+            **marker,
+        )
+    if np.isfinite(tree.best):
+        ax.axhline(tree.best, color="#999999", linewidth=0.8, linestyle=":", zorder=1)
+    known = np.concatenate([v[np.isfinite(v)] for v in values.values()] or [np.zeros(1)])
+    _not_squeezed(ax, known)
+    ax.set_xlim(0, 1.05 * max(map(len, values.values())))
+    _whole(ax)
+    ax.set_xlabel("attempts revealed")
+    ax.set_ylabel("best score so far")
+    ax.set_title(f"{title}; dotted: the best recorded")
+    figure.legend(loc="outside right upper")
+    return figure
+
+
+def _not_squeezed(ax: Any, known: np.ndarray) -> None:
+    """A few low scores at the start must not press everything later into one line at the top."""
+    if not len(known):
+        return
+    top, low = known.max(), np.quantile(known, 0.1)
+    low = min(low, np.median(known))
+    span = top - low or top - known.min() or 0.1 * abs(top) or 1.0
+    ax.set_ylim(max(known.min() - 0.05 * span, low - 0.5 * span), top + 0.08 * span)
