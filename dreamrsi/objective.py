@@ -61,11 +61,12 @@ class Outcome(NamedTuple):
 
 def outcome(episode: Episode, tree: Tree) -> Outcome:
     """Compare one episode with everything the tree has recorded."""
-    at_root = tree.root is not None and tree.root == tree.best
-    winners = {n for n, chain in enumerate(tree.world.chains) if chain.tops[-1] == tree.best > -math.inf}
+    best = tree.best  # looked up once: it looks at every branch
+    at_root = tree.root is not None and tree.root == best
+    winners = {n for n, chain in enumerate(tree.world.chains) if chain.tops[-1] == best > -math.inf}
     opened = at_root or not winners or not winners.isdisjoint(episode.reveals)
-    hit = episode.best >= tree.best > -math.inf
-    regret = tree.best - episode.best if episode.best > -math.inf else math.inf
+    hit = episode.best >= best > -math.inf
+    regret = best - episode.best if episode.best > -math.inf else math.inf
     attained = attainment(episode, tree)
     return Outcome(
         episode.policy, tree.name, episode.best, episode.attempts, episode.rounds, hit, regret, attained, opened
