@@ -84,8 +84,7 @@ def write(scored: Scored, out: Path) -> Path:
 def pictures(scored: Scored) -> Iterator[Picture]:
     """The figures: tradeoff and map; for each of the first trees its curves, and the tree if it is not too large."""
     yield Picture("tradeoff", "How good, against how many attempts.", tradeoff(scored))
-    rounded = (float(f"{scored.beta1:.4g}"), float(f"{scored.beta2:.4g}"))
-    yield Picture("beta_map", "Who wins for which betas.", plots.beta_map(scored.map, rounded))
+    yield Picture("beta_map", "Who wins for which betas.", beta_map(scored))
     names = score_text.short_names(scored.trees)
     for place, (tree, name) in enumerate(list(zip(scored.trees, names, strict=True))[:PICTURED]):
         number = _number(scored, place)
@@ -110,6 +109,12 @@ def tradeoff(scored: Scored) -> Figure:
     mean = " (mean)" if len(scored.trees) > 1 else ""
     values = zip(scored.rows, scored.table.attempts, scored.table[column], strict=True)
     return plots_score.tradeoff({row.name: (n, y) for row, n, y in values}, ylabel + mean, len(scored.trees))
+
+
+def beta_map(scored: Scored) -> Figure:
+    """Who wins for which betas, with the ones used marked."""
+    rounded = (float(f"{scored.beta1:.4g}"), float(f"{scored.beta2:.4g}"))  # for the label; no marker moves visibly
+    return plots.beta_map(scored.map, rounded)
 
 
 def beta_table(scored: Scored) -> pd.DataFrame:
