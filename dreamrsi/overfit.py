@@ -20,8 +20,8 @@ from dreamrsi.developers import Version
 from dreamrsi.dream import dream
 from dreamrsi.experiments import SAME, Campaign
 from dreamrsi.intervals import interval
-from dreamrsi.loop import starting_policy
 from dreamrsi.objective import score, select
+from dreamrsi.policy_file import starting_policy
 from dreamrsi.replay import replay
 from dreamrsi.robustness import wilson
 from dreamrsi.schedule_search import ScheduleSearch
