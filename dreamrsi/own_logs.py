@@ -11,7 +11,8 @@ from dreamrsi import logs
 from dreamrsi.files import in_checkout, repository_root
 from dreamrsi.tree import Tree
 
-EXAMPLE = "examples/circle_packing_26.jsonl"
+TASK = "circle_packing_26"
+EXAMPLE = f"examples/{TASK}.jsonl"
 
 
 class Found(NamedTuple):
@@ -28,8 +29,9 @@ def find(trees: Sequence[str] | None = None, folder: str | None = None) -> Found
     Parameters
     ----------
     trees : tree files of the user's own; relative paths count from the checkout.
-    folder : where real logs lie, as ``codeevolve/*.jsonl``; None is the environment variable ``DREAMRSI_SHARED_LOGS``,
-        else ``../shared/logs`` beside the checkout. Without any there, the committed run is taken.
+    folder : where real logs lie, as ``codeevolve/circle_packing_26_*.jsonl``; None is the environment variable
+        ``DREAMRSI_SHARED_LOGS``, else ``../shared/logs`` beside the checkout. Without any there, the committed run is
+        taken.
 
     Raises
     ------
@@ -40,7 +42,8 @@ def find(trees: Sequence[str] | None = None, folder: str | None = None) -> Found
     if trees is not None:
         return Found([_named(Tree.load(root / path)) for path in trees], "trees that the parameter names", {})
     place = Path(folder or os.environ.get("DREAMRSI_SHARED_LOGS") or root.parent / "shared" / "logs")
-    found = {path.stem: logs.read("codeevolve", path) for path in sorted((root / place).glob("codeevolve/*.jsonl"))}
+    files = sorted((root / place).glob(f"codeevolve/{TASK}_*.jsonl"))
+    found = {path.stem: logs.read("codeevolve", path, task=TASK) for path in files}
     if found:
         reports = {name: imported.report.lines() for name, imported in found.items()}
         return Found([_named(one.tree) for one in found.values()], "CodeEvolve's logs, imported", reports)

@@ -66,7 +66,7 @@ def tradeoff(rows: Mapping[str, tuple[float, float]], ylabel: str, trees: int = 
             own.marker,
             color=own.color,
             linestyle="none",
-            label=label(name) + (": failed" if failed else f": {quality:.4g}, below" if below else ""),
+            label=label(name) + (": failed" if failed else f": {quality:.6g}, below" if below else ""),
             transform=ax.transData + ScaledTranslation(aside / 72, 0, figure.dpi_scale_trans),
             clip_on=failed,  # an empty line that is not clipped would take room in the layout
             **marker,
@@ -74,6 +74,7 @@ def tradeoff(rows: Mapping[str, tuple[float, float]], ylabel: str, trees: int = 
     ax.set_xlim(0, right)
     ax.set_ylim(bottom, top)
     _whole(ax)
+    ax.ticklabel_format(axis="y", style="plain", useOffset=False)
     ax.set_xlabel("attempts" if trees == 1 else "attempts a tree (mean)")
     ax.set_ylabel(ylabel)
     figure.legend(loc="outside right upper")
@@ -85,7 +86,7 @@ def _floor(known: Sequence[float]) -> float:
     top, low = max(known), min(known)
     near = [top - value for value in known if 0 < top - value < 0.05 * (top - low)]
     floor = top - 4 * max(near) if near else low
-    return floor if sum(value < floor for value in known) <= len(known) / 2 else low
+    return floor if sum(value < floor for value in known) <= len(known) / 3 else low
 
 
 @styled

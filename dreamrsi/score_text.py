@@ -62,7 +62,9 @@ def heading(scored: Scored) -> list[str]:
 
 def _best(trees: Sequence[Tree]) -> str:
     tops = sorted({tree.best for tree in trees})
-    return f"{tops[0]:.10g}" if len(tops) == 1 else f"{tops[0]:.6g} to {tops[-1]:.6g}"
+    short = [f"{top:.6g}" for top in (tops[0], tops[-1])]
+    low, high = short if short[0] != short[1] else (f"{tops[0]:.10g}", f"{tops[-1]:.10g}")
+    return f"{tops[0]:.10g}" if low == high else f"{low} to {high}"
 
 
 def _width(scored: Scored) -> str:
@@ -140,6 +142,12 @@ def notes(scored: Scored) -> list[str]:
         found.append("No tree names a recommended tag: semantic_guidance stops after its bootstrap.")
     if scored.beta2 > 0 and not scored.normalise and (table.V > table.quality).any():
         found.append("A V above the quality is no error: beta2 pays for attempts made in parallel.")
+    cut = [row.name for row in scored.single if any(e.reason == "rounds" for e in row.episodes[0])]
+    if cut:
+        found.append(
+            f"The limit of rounds ended {', '.join(cut)}: a pick that reveals nothing counts too; --max-rounds sets "
+            "another limit."
+        )
     if scored.beta1 == scored.beta2 == 0:
         found.append("beta1 and beta2 are 0, so V is the quality alone.")
     if len({tree.header.task for tree in trees if not tree.header.synthetic}) > 1 and not scored.normalise:
