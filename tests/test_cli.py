@@ -175,12 +175,16 @@ def test_ctrl_c_ends_a_run_with_one_line_and_keeps_what_is_done(tmp_path):
         "--workspaces",
         "2",
     ]
-    process = subprocess.Popen(
+    with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    assert process.stdout.readline().startswith("1/22 ")
-    os.kill(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    ) as process:
+        try:
+            lines = iter(process.stdout.readline, "")
+            assert any(line.startswith("1/22 ") for line in lines)
+            os.kill(process.pid, signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130, err
     assert "interrupted; what was finished is kept" in err and "Traceback" not in err
     time.sleep(0.5)
