@@ -21,7 +21,7 @@ import pandas as pd
 from dreamrsi import policies as builtin
 from dreamrsi import worlds
 from dreamrsi.coverage import winners
-from dreamrsi.decision import Settings
+from dreamrsi.decision import Decision, Settings
 from dreamrsi.errors import UserError
 from dreamrsi.experiments import ALL
 from dreamrsi.freeze import AROUND
@@ -49,7 +49,7 @@ NARROW = "parallel_refine:width=4,bootstrap=4"
 CHANGES = (
     Change("narrower", "parallel_refine", NARROW),
     Change("stops early", "parallel_refine", "early_stop"),
-    Change("stops early, was narrow", NARROW, "early_stop"),
+    Change("from narrow, stops early", NARROW, "early_stop"),
     Change("no change", "parallel_refine", "parallel_refine"),
 )
 """A candidate that cannot reach late branches; one that can; one that opens branches which no tree has; and none."""
@@ -221,8 +221,8 @@ def price(rows: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row a change, world and arm: ``calls`` and ``best`` a round; ``saved`` (calls a round) and ``lost`` (best a
-        round) against the ungated arm on the same draws; each with its 95 % bootstrap interval over the seeds.
+        One row a change, world and arm: ``calls`` and ``best`` a round; ``calls_change`` and ``best_change``, against
+        the ungated arm on the same draws; each with its 95 % bootstrap interval over the seeds.
     """
     found = []
     for (change, world), group in rows.groupby(["change", "world"], sort=False):
@@ -230,8 +230,8 @@ def price(rows: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
             row: dict[str, Any] = {"change": change, "world": world, "arm": arm}
             calls, best = group[f"{arm} calls"], group[f"{arm} best"]
             row |= spread_of("calls", interval(calls, rng)) | spread_of("best", interval(best, rng))
-            row |= spread_of("saved", interval(group["ungated calls"] - calls, rng))
-            row |= spread_of("lost", interval(group["ungated best"] - best, rng))
+            row |= spread_of("calls_change", interval(calls - group["ungated calls"], rng))
+            row |= spread_of("best_change", interval(best - group["ungated best"], rng))
             found.append(row)
     return pd.DataFrame(found)
 
@@ -239,6 +239,15 @@ def price(rows: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
 def spread_of(name: str, found: Interval) -> dict[str, float]:
     """The columns of a value with its interval."""
     return {name: found.estimate, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def checks(decisions: Mapping[str, Decision]) -> pd.DataFrame:
+    """What the gate said of candidates: a row a rule, a column a candidate."""
+    said = {
+        name: {check.name: f"{'passed' if check.passed else 'FAILED'}: {check.reason}" for check in decision.checks}
+        for name, decision in decisions.items()
+    }
+    return pd.DataFrame(said).rename_axis("rule").reset_index()
 
 
 # against fixed exploration, task by task
