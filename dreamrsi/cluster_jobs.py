@@ -6,6 +6,8 @@ attempt at a time; start as many as there are cores: ``dask worker ADDRESS --nwo
 
 from __future__ import annotations
 
+import importlib.metadata
+import platform
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,12 +58,12 @@ def _run(
     from distributed import KilledWorker, as_completed
     from distributed.client import ClosedClientError
 
-    package = cluster.package()
+    package, libraries = cluster.package(), _libraries(preload)
     futures = {}
     try:
         for key, job in jobs.items():
-            future = client.submit(cluster.checked, package, _attempt, packed(job), timeout, preload, pure=False)
-            futures[future] = key
+            work = (packed(job), timeout, preload, libraries)
+            futures[client.submit(cluster.checked, package, _attempt, *work, pure=False)] = key
         for future in as_completed(list(futures), loop=client.loop):
             yield futures[future], future.result()
     except KilledWorker as error:
@@ -73,8 +75,27 @@ def _run(
             client.cancel(list(futures))  # a child that runs ends at its deadline
 
 
-def _attempt(payload: bytes, timeout: float, preload: tuple[str, ...]) -> Result:
-    """Make one attempt on a worker."""
-    with _one_at_a_time, tempfile.TemporaryDirectory(prefix="dreamrsi-attempt-") as scratch:
-        [(_, result)] = run_packed({0: payload}, Path(scratch), 1, timeout, preload)
+def _attempt(payload: bytes, timeout: float, preload: tuple[str, ...], libraries: dict[str, str | None]) -> Result:
+    """Make one attempt on a worker, if that has the libraries of the caller."""
+    found = _libraries(preload)
+    for name, version in libraries.items():
+        if found[name] != version:
+            theirs, ours = found[name] or "none", version or "none"
+            raise UserError(f"worker {platform.node()}: has {name} {theirs}, the caller {ours}; install the same there")
+    try:
+        with _one_at_a_time, tempfile.TemporaryDirectory(prefix="dreamrsi-attempt-") as scratch:
+            [(_, result)] = run_packed({0: payload}, Path(scratch), 1, timeout, preload)
+    except OSError as error:
+        raise UserError(f"worker {platform.node()}: cannot make an attempt ({error}); mend it there") from error
     return result
+
+
+def _libraries(preload: Sequence[str]) -> dict[str, str | None]:
+    """Module -> the version of the distribution that is named like it; None where there is none."""
+    found: dict[str, str | None] = {}
+    for name in {module.partition(".")[0] for module in preload}:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = None
+    return found

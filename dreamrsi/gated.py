@@ -25,7 +25,7 @@ from dreamrsi.live import Live, Runner, Start
 from dreamrsi.loop import Recursion, Round, Watch, attempts_there, later_start
 from dreamrsi.policy_file import Deployed
 from dreamrsi.processes import run_jobs
-from dreamrsi.run_folder import keep, make_folder, opened, round_name, whole
+from dreamrsi.run_folder import keep, make_folder, opened, round_name, whole, workers_for
 from dreamrsi.sandbox import SandboxedPolicy
 from dreamrsi.tasks import Task, make
 from dreamrsi.tree import Tree
@@ -96,9 +96,7 @@ def gated_run(
     pointer = _deployed(place)
     caps = _Caps(workspaces, steps)
     caps.plan(pointer)  # refuse before anything is written
-    workers = min(pointer.settings.width, os.cpu_count() or 1) if workers is None else whole("workers", workers, 1)
-    if not timeout > 0:
-        raise UserError(f"timeout is {timeout!r}; it must be a positive number of seconds")
+    workers = workers_for(pointer.settings.width, workers, timeout)
     if hasattr(agent, "check"):
         agent.check(task)
     require_git()

@@ -26,7 +26,7 @@ from dreamrsi.prefix import OPEN, Prefix, World
 from dreamrsi.processes import Job, Result, run_jobs
 from dreamrsi.record import Attempt, Batch, Header, Record, RecordWriter, Root, read_record
 from dreamrsi.replay import ask, check_batch, reveal
-from dreamrsi.run_folder import discard_run, make_folder, opened, round_name, versions, whole
+from dreamrsi.run_folder import discard_run, make_folder, opened, round_name, versions, whole, workers_for
 from dreamrsi.tasks import Task, make
 from dreamrsi.tree import Tree
 from dreamrsi.workspace import Workspaces, require_git
@@ -100,9 +100,7 @@ def live_run(
     for name, value in {"width": width, "branches": branches, "steps": steps}.items():
         whole(name, value, 1)
     whole("seed", seed, 0)
-    workers = min(width, os.cpu_count() or 1) if workers is None else whole("workers", workers, 1)
-    if not timeout > 0:
-        raise UserError(f"timeout is {timeout!r}; it must be a positive number of seconds")
+    workers = workers_for(width, workers, timeout)
     agent = MoveAgent() if agent is None else agent
     limit = branches * steps if max_rounds is None else whole("max_rounds", max_rounds, 1)
     config = {

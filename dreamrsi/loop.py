@@ -10,36 +10,34 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from itertools import accumulate
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from dreamrsi import guidance as advice
 from dreamrsi.agents import Agent, MoveAgent
+from dreamrsi.developers import Developer
+from dreamrsi.dream import Dream
+from dreamrsi.dreaming import Caps, Dreaming, Plan
 from dreamrsi.errors import PolicyError, UserError
 from dreamrsi.grid_plan import GridPlan
 from dreamrsi.guidance import Guidance
 from dreamrsi.live import Live, Runner, Start
-from dreamrsi.objective import history
 from dreamrsi.policy_file import Deployed, starting_policy
 from dreamrsi.processes import run_jobs
 from dreamrsi.record import Attempt
-from dreamrsi.run_folder import keep, make_folder, opened, round_name, whole
+from dreamrsi.run_folder import keep, make_folder, opened, round_name, tidy, whole, workers_for
 from dreamrsi.sandbox import SandboxedPolicy
 from dreamrsi.schedule import DEFAULT_BETA
 from dreamrsi.tasks import Task, make
 from dreamrsi.tree import Tree
 from dreamrsi.workspace import Workspaces, require_git
 
-if TYPE_CHECKING:
-    from dreamrsi.developers import Developer
-    from dreamrsi.dream import Dream
-
 Arm = Literal["fixed", "dream"]
 
-Plan = Literal["policy", "rule", "none"]
+Origin = Literal["best", "seed"]
 
 PRESETS = {"10x11": (10, 11), "32x20": (32, 20)}
 """Workspaces x steps of the paper's runs: 110 attempts a round, and 640."""
@@ -57,6 +55,7 @@ class Round:
     plan : its caps, and where they came from.
     beta : what the policy's knob was set to; None: its own default.
     dream, guidance : how the policy was found, and what was told; None in round 1 and where the run has none.
+    failure : why the policy, which worked in replay, could not go on; the tree ends there. None if it could.
     """
 
     number: int
@@ -67,6 +66,7 @@ class Round:
     beta: float | None = None
     dream: Dream | None = None
     guidance: Guidance | None = None
+    failure: str | None = None
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def recursion(
     steps: int = 11,
     width: int | None = None,
     seed: int = 0,
-    start: Literal["best", "seed"] = "best",
+    start: Origin = "best",
     guidance: bool = False,
     developer: Developer | None = None,
     versions: int = 8,
@@ -173,19 +173,19 @@ def recursion(
     UserError
         A setting is wrong; the folder cannot be written, is in use or holds a run with other settings; git is missing.
     PolicyError
-        A deployed policy broke its contract. What was recorded stays.
+        The policy of round 1 broke its contract. What was recorded stays. A developed one that does so in a live run
+        ends that round, and the next begins with the policy before it.
     """
     task = make(task) if isinstance(task, str) else task
     agent = MoveAgent() if agent is None else agent
-    if arm not in ("fixed", "dream"):
-        raise UserError(f"arm is {arm!r}; it is fixed or dream")
+    for name, given, known in (("arm", arm, get_args(Arm)), ("start", start, get_args(Origin))):
+        if given not in known:
+            raise UserError(f"{name} is {given!r}; it is one of {', '.join(known)}")
     for name, value in {"rounds": rounds, "workspaces": workspaces, "steps": steps, "versions": versions}.items():
         whole(name, value, 1)
     whole("seed", seed, 0)
     width = workspaces if width is None else whole("width", width, 1)
-    workers = min(width, os.cpu_count() or 1) if workers is None else whole("workers", workers, 1)
-    if not timeout > 0:
-        raise UserError(f"timeout is {timeout!r}; it must be a positive number of seconds")
+    workers = workers_for(width, workers, timeout)
     if max_rounds is not None:
         whole("max_rounds", max_rounds, 1)
     if hasattr(agent, "check"):
@@ -214,111 +214,32 @@ def recursion(
     dreaming = None
     if arm == "dream":
         assert developer is not None
-        if plan not in get_args(Plan):
-            raise UserError(f"plan is {plan!r}; it is one of {', '.join(get_args(Plan))}")
-        dreaming = _Dreaming(developer, versions, beta1, beta2, objective, revise, plan, max_rounds, width, seed)
+        dreaming = Dreaming(developer, versions, beta1, beta2, objective, revise, plan, max_rounds, width, seed)
+        dreaming.check()
         config |= {"developer": developer.name, **dreaming.settings}
+    SandboxedPolicy(first.source).close()  # whether it can be loaded
     folder = Path(out)
     with opened(folder, config, grows="rounds"):
         store = Workspaces(folder / "workspaces.git")
         watch = Watch() if watch is None else watch
         live = Live(task, agent, store, folder, seed, workers, timeout, watch.attempt, run)
-        caps = _Caps(workspaces, steps, width, workspaces * steps if max_rounds is None else max_rounds)
+        caps = Caps(workspaces, steps, width, workspaces * steps if max_rounds is None else max_rounds)
         return Recursion(arm, tuple(_rounds(live, caps, first, rounds, start, guidance, dreaming, watch)))
-
-
-@dataclass(frozen=True)
-class _Caps:
-    workspaces: int
-    steps: int
-    width: int
-    limit: int
-
-
-@dataclass(frozen=True)
-class _Dreaming:
-    """How policies are developed in this run."""
-
-    developer: Developer
-    versions: int
-    beta1: float | None
-    beta2: float | None
-    objective: Literal["eq1", "sweep"]
-    revise: Literal["best", "latest"]
-    plan: Plan
-    max_rounds: int | None
-    width: int
-    seed: int
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """For the run's configuration."""
-        names = ("versions", "beta1", "beta2", "objective", "revise", "plan")
-        return {name: getattr(self, name) for name in names}
-
-    def knob(self, beta: float, trees: Sequence[Tree], dream: Dream) -> tuple[float, str] | None:
-        """What to set the selected policy's knob to, and why; None under Eq. 1, which knows no knob."""
-        from dreamrsi.sweep_score import next_beta, sweep_score
-
-        if self.objective != "sweep":
-            return None
-        grid = dream.grids[dream.selected.number]
-        by_beta = {key: row for key, row in grid.items() if key is not None}
-        bests = list(accumulate((tree.best for tree in trees), max))
-        return next_beta(beta, bests, sweep_score(by_beta, history(trees), self.width) if by_beta else None)
-
-    def grid(self, policy: SandboxedPolicy, trees: Sequence[Tree], caps: _Caps, present: GridPlan) -> GridPlan:
-        """The caps of the next round; a plan that fails or may not be followed leaves them as they are."""
-        from dreamrsi.grid_plan import Caps, check_plan, plan_grid, summarise
-
-        budget = caps.workspaces * caps.steps
-        limits = Caps(budget, budget, budget, present)
-        summaries = [summarise(tree) for tree in trees]
-        if self.plan == "rule":
-            return plan_grid(summaries, limits)
-        if self.plan == "none":
-            return present
-        try:
-            return check_plan(policy.plan_grid([summary.to_json() for summary in summaries]), limits)
-        except PolicyError as error:
-            return GridPlan(present.branches, present.steps, f"plan failed: {error}; the present grid stays")
-
-    def dream(self, number: int, trees: Sequence[Tree], current: Deployed, folder: Path) -> Dream:
-        """Develop the policy of round ``number`` from the trees before it."""
-        from dreamrsi.dream import dream
-        from dreamrsi.objective import scaled_betas
-
-        # The scale of the first tree with scores, once and for all: with a scale that moved, so would the trade.
-        scaled = scaled_betas([next(tree for tree in trees if tree.best_attempt is not None)])
-        return dream(
-            trees,
-            current.source,
-            self.developer,
-            versions=self.versions,
-            beta1=scaled[0] if self.beta1 is None else self.beta1,
-            beta2=scaled[1] if self.beta2 is None else self.beta2,
-            width=self.width,
-            max_rounds=self.max_rounds,
-            objective=self.objective,
-            revise=self.revise,
-            seed=_seed(self.seed, number),
-            folder=folder,
-            current_notes=current.notes,
-        )
 
 
 def _rounds(
     live: Live,
-    caps: _Caps,
+    caps: Caps,
     policy: Deployed,
     count: int,
-    start: Literal["best", "seed"],
+    start: Origin,
     guided: bool,
-    dreaming: _Dreaming | None,
+    dreaming: Dreaming | None,
     watch: Watch,
 ) -> list[Round]:
     """Make the rounds that are not there, and read those that are; both by the same steps."""
     done: list[Round] = []
+    first = policy
     best = seed = live.seed_start()
     place: dict[str, int] | None = None
     grid, beta = GridPlan(caps.workspaces, caps.steps, "as the run was asked for"), DEFAULT_BETA
@@ -326,7 +247,9 @@ def _rounds(
         folder = live.folder / round_name(number)
         make_folder(folder)
         trees = [round_.tree for round_ in done]
+        tidy(folder)
         dreamt = knob = None
+        before = policy
         if dreaming is not None and any(tree.best_attempt is not None for tree in trees):
             watch.dreaming(number)
             dreamt = dreaming.dream(number, trees, policy, folder)
@@ -343,9 +266,9 @@ def _rounds(
             if dreaming is not None and dreamt is not None:
                 grid = dreaming.grid(deployed, trees, caps, grid)
             keep(folder / "round.json", _json({"plan": asdict(grid), "beta": knob}))
-            path = folder / "tree.jsonl"
-            watch.begun(number, deployed.name, grid.branches * grid.steps, attempts_there(path))
-            tree = live.record(
+            watch.begun(number, deployed.name, grid.branches * grid.steps, attempts_there(folder / "tree.jsonl"))
+            record = partial(
+                live.record,
                 deployed,
                 caps.width,
                 grid.branches,
@@ -356,13 +279,37 @@ def _rounds(
                 guidance=told,
                 provenance={"policy_sha256": policy.sha256, "start": place if start == "best" else None},
             )
+            tree, failure = _recorded(record, folder, policy.sha256 != first.sha256)
             tree.name = round_name(number)  # not its path: equal runs in two folders dream alike
-            done.append(Round(number, tree, policy, deployed.name, grid, deployed.beta, dreamt, told))
+            done.append(Round(number, tree, policy, deployed.name, grid, deployed.beta, dreamt, told, failure))
         watch.ended(done[-1])
+        if failure is not None:
+            policy = before
         if number == 1:
             best = seed = Start(seed.commit, tree.root)
         best, place = later_start(best, place, number, tree)
     return done
+
+
+def _recorded(record: Callable[[], Tree], folder: Path, developed: bool) -> tuple[Tree, str | None]:
+    """The tree of a round; where a developed policy broke its contract what there is of it, and what went wrong.
+
+    A failure is written down, so that the round stays as it is when the run is resumed.
+    """
+    note, path = folder / "failure.json", folder / "tree.jsonl"
+    if not note.exists():
+        try:
+            return record(), None
+        except PolicyError as error:
+            if not developed or not path.exists():
+                raise
+            keep(note, _json({"error": str(error)}))
+    try:
+        return Tree.load(path), str(json.loads(note.read_bytes())["error"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{note}: is not what this run wrote there ({error!r}); remove it to try the round again"
+        ) from error
 
 
 def later_start(
@@ -389,10 +336,3 @@ def attempts_there(path: Path) -> int:
         return sum(b'"branch":' in line for line in path.read_bytes().splitlines())
     except OSError:
         return 0
-
-
-def _seed(seed: int, number: int) -> int:
-    """The seed of the dream before round ``number``."""
-    import numpy as np
-
-    return int(np.random.SeedSequence(seed, spawn_key=(number,)).generate_state(1)[0])

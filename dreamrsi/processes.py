@@ -12,6 +12,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import pickle
+import secrets
 import shutil
 import signal
 import sys
@@ -85,8 +86,11 @@ class _Failure(msgspec.Struct, frozen=True):
 
 @dataclass
 class _Running:
+    """``results`` begins the names of the result files; what an attempt starts does not know it, to forge one."""
+
     process: BaseProcess
     folder: Path
+    results: str
     begun: float
 
 
@@ -123,8 +127,10 @@ def run_packed(
             while waiting and len(running) < workers:
                 key = waiting.pop()
                 folder = _make_folder(scratch)
-                make = partial(context.Process, target=_child, args=(payloads[key], str(folder), timeout + _GRACE))
-                running[key] = _Running(make(), folder, time.monotonic())
+                results = str(folder / secrets.token_hex(16))
+                given = (payloads[key], str(folder), results, timeout + _GRACE)
+                make = partial(context.Process, target=_child, args=given)
+                running[key] = _Running(make(), folder, results, time.monotonic())
                 _start(running[key], make)
             for key in _finished(running, timeout):
                 child = running[key]
@@ -195,13 +201,21 @@ def packed(job: Job) -> bytes:
 
 @contextmanager
 def _anonymous_main() -> Iterator[None]:
-    """Hide the main module while a process starts: its child would import it, and so run a plain script again."""
+    """Hide the main module while a process starts: its child would import it, and so run a plain script again.
+
+    Also that this process may be a daemon, as a cluster's worker under its nanny is: those may have no children, for
+    fear that they stay behind. Ours do not.
+    """
     main = sys.modules["__main__"]
+    own = multiprocessing.current_process()._config  # type: ignore[attr-defined]  # there is no public way
+    daemon = own.pop("daemon", None)
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:
         yield
     finally:
         sys.modules["__main__"] = main
+        if daemon is not None:
+            own["daemon"] = daemon
 
 
 def _finished(running: Mapping[Key, _Running], timeout: float) -> list[Key]:
@@ -234,11 +248,11 @@ def _result(child: _Running, exitcode: int | None, timeout: float) -> Result:
     tag: str | None = None
     metrics: dict[str, Any] = {}
     try:
-        made = _read(child.folder / "made", _Made)
+        made = _read(child.results + "-made", _Made)
         if made is not None:
             files, tag, metrics = check_files(made.files), made.tag, made.metrics
-        evaluation = _read(child.folder / "evaluation", Evaluation)
-        failure = _read(child.folder / "failure", _Failure)
+        evaluation = _read(child.results + "-evaluation", Evaluation)
+        failure = _read(child.results + "-failure", _Failure)
     except (ValueError, TypeError) as error:  # msgspec's errors are ValueErrors
         evaluation, failure = None, _Failure(f"malformed result: {error}")
     if evaluation is None and failure is None and exitcode == _UNWRITABLE:
@@ -264,7 +278,8 @@ def _result(child: _Running, exitcode: int | None, timeout: float) -> Result:
 T = TypeVar("T")
 
 
-def _read(path: Path, kind: type[T]) -> T | None:
+def _read(name: str, kind: type[T]) -> T | None:
+    path = Path(name)
     try:
         size = path.stat().st_size
     except FileNotFoundError:
@@ -284,7 +299,7 @@ def _signal_name(number: int) -> str:
 # What follows runs in the child.
 
 
-def _child(payload: bytes, folder: str, limit: float) -> None:
+def _child(payload: bytes, folder: str, results: str, limit: float) -> None:
     os.setsid()
     signal.setitimer(signal.ITIMER_REAL, limit)  # SIGALRM ends the process unless it is handled
     keeper.adopt()
@@ -311,21 +326,21 @@ def _child(payload: bytes, folder: str, limit: float) -> None:
                 runs = program is not None and program.path in files
                 if program is not None and runs:
                     files.pop(program.artifact, None)  # made by an earlier program, if by any
-                _write(folder, "made", _Made(files, proposal.tag, dict(proposal.metrics)))
+                _write(results, "made", _Made(files, proposal.tag, dict(proposal.metrics)))
                 if program is not None and runs:
                     stage = "program"
                     files = {**files, program.artifact: _run_program(program, files, job.context.seed, folder)}
-                    _write(folder, "made", _Made(files, proposal.tag, dict(proposal.metrics)))
+                    _write(results, "made", _Made(files, proposal.tag, dict(proposal.metrics)))
             stage = "evaluator"
             evaluation = job.task.evaluate(files)
             if not isinstance(evaluation, Evaluation):
                 raise TypeError(f"returned {type(evaluation).__name__}; it must return an Evaluation")
-            _write(folder, "evaluation", evaluation)
+            _write(results, "evaluation", evaluation)
     except AgentFailure as failure:
         text = _tidy(f"{stage}: {failure.text}", work)
-        _write(folder, "failure", _Failure(text, failure.status, failure.metrics, failure.tag))
+        _write(results, "failure", _Failure(text, failure.status, failure.metrics, failure.tag))
     except BaseException as error:  # SystemExit and KeyboardInterrupt too: the attempt failed, whatever it was
-        _write(folder, "failure", _Failure(_tidy(f"{stage}: {type(error).__name__}: {error}", work)))
+        _write(results, "failure", _Failure(_tidy(f"{stage}: {type(error).__name__}: {error}", work)))
     _leave(0)
 
 
@@ -360,14 +375,14 @@ def _tidy(text: str, work: str) -> str:
     return text.replace(work, ".")[:_MAX_TEXT].encode(errors="replace").decode()
 
 
-def _write(folder: str, name: str, value: Any) -> None:
+def _write(results: str, name: str, value: Any) -> None:
     """Write a result so that it is there whole or not at all; end the process if the disk does not take it."""
     content = msgspec.msgpack.encode(value, enc_hook=_plain)
-    temporary = os.path.join(folder, f".{name}")
+    temporary = f"{results}.{name}"
     try:
         with open(temporary, "wb") as file:
             file.write(content)
-        os.replace(temporary, os.path.join(folder, name))
+        os.replace(temporary, f"{results}-{name}")
     except OSError:
         _leave(_UNWRITABLE)
 

@@ -10,6 +10,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ from dreamrsi.files import atomic_write, locked
 from dreamrsi.tasks import Task
 
 FORMAT = "dreamrsi.run/1"
+_UNFINISHED = re.compile(r"\..+\..+\.\w{8}")  # as atomic_write names a file until it is whole
+_LONGEST = 1e7  # seconds, some months: what timers can wait for
 
 
 @contextlib.contextmanager
@@ -35,6 +38,7 @@ def opened(folder: Path, config: dict[str, Any], grows: str | None = None) -> It
     """
     _check_ours(folder)
     with locked(folder, "live run"):
+        tidy(folder)
         _check_config(folder / "config.json", {"format": FORMAT, **config}, grows)
         yield
 
@@ -66,6 +70,13 @@ def discard_run(folder: str | os.PathLike[str]) -> None:
 def round_name(number: int) -> str:
     """The folder of a round, which counts from 1."""
     return f"round-{number:02}"
+
+
+def tidy(folder: Path) -> None:
+    """Remove what writes that a kill cut off have left in a folder; nobody else may be writing there."""
+    for path in folder.iterdir():
+        if _UNFINISHED.fullmatch(path.name):
+            path.unlink(missing_ok=True)
 
 
 def keep(path: Path, content: bytes) -> None:
@@ -108,10 +119,18 @@ def whole(name: str, value: int, least: int) -> int:
     return value
 
 
+def workers_for(width: int, workers: int | None, timeout: float) -> int:
+    """Check what limits the attempts of a run; return how many are made at once, one a processor if None."""
+    if not 0 < timeout <= _LONGEST:
+        raise UserError(f"timeout is {timeout!r}; it must be a positive number of seconds, at most {_LONGEST:.0f}")
+    return min(width, os.cpu_count() or 1) if workers is None else whole("workers", workers, 1)
+
+
 def _check_ours(folder: Path) -> None:
     """Refuse a folder that holds something else, before anything is written into it."""
     try:
-        others = sorted(entry.name for entry in folder.iterdir() if entry.name != ".lock")
+        names = [entry.name for entry in folder.iterdir()]
+        others = sorted(name for name in names if name != ".lock" and not _UNFINISHED.fullmatch(name))
     except FileNotFoundError:
         return
     except OSError as error:
