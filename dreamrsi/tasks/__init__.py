@@ -105,7 +105,10 @@ def program_of(task: Task) -> Program | None:
     return getattr(task, "program", None)
 
 
-TASKS = {"circle_packing": "dreamrsi.tasks.circle_packing:CirclePacking"}
+TASKS = {
+    "circle_packing": "dreamrsi.tasks.circle_packing:CirclePacking",
+    "sum_difference": "dreamrsi.tasks.sum_difference:SumDifference",
+}
 """Name -> where the class of every built-in task is; it is imported when it is asked for."""
 
 
