@@ -161,17 +161,17 @@ def read(content: bytes) -> Schedule | None:
     except UnicodeDecodeError:
         return None
     found: dict[str, Any] = {}
-    for constant, value in re.findall(r"^([A-Z]+) = (\([-\d., ]+\)|[-\d.]+)  #", text, re.MULTILINE):
-        numbers = [float(n) if "." in n else int(n) for n in re.findall(r"-?\d+(?:\.\d+)?", value)]
+    for constant, *parts in re.findall(rf"^([A-Z]+) = (?:({_NUMBER})|\(({_NUMBER}), ({_NUMBER})\))  #", text, re.M):
+        numbers = [float(n) if "." in n else int(n) for n in parts if n]
         found[constant.lower()] = numbers[0] if constant.lower() in _BOUNDS else (numbers[0], numbers[-1])
-    beta = re.search(r"^    beta = ([\d.]+)$", text, re.MULTILINE)
+    beta = re.search(rf"^    beta = ({_NUMBER})$", text, re.M)
     name = re.search(rf'^    name = "({_NAME})"$', text, re.MULTILINE)
     if beta is None or name is None:
         return None
     for order in get_args(Order):
         try:
             schedule = Schedule.from_json({**found, "beta": float(beta[1]), "order": order})
-        except (UserError, ValueError):
+        except UserError:
             return None
         if source(schedule, name[1]) == content:
             return schedule
@@ -179,6 +179,7 @@ def read(content: bytes) -> Schedule | None:
 
 
 _NAME = r"[\w.:=,+-]{1,80}"
+_NUMBER = r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?"
 
 _BETWEEN = '''\
 def between(pair, level):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 
@@ -124,6 +125,48 @@ def test_a_file_that_was_edited_or_written_by_hand_has_no_schedule():
     assert read(written.replace(b"STRIKES = 2 ", b"STRIKES = 1.1.1 ")) is None
     assert read(b"\xff") is None and read(b"") is None
     assert read(b"class Policy:\n    name = 'x'\n    beta = 1\n") is None
+
+
+CONSTANTS = [
+    "...",
+    "-",
+    "1.",
+    ".5",
+    "--1",
+    "1-2",
+    "(1, )",
+    "(, )",
+    "(-, .)",
+    "1, 2",
+    "(1, 2, 3)",
+    "9" * 5000,
+    "1" + "." * 50,
+]
+
+
+@given(
+    schedules(),
+    st.one_of(st.sampled_from(CONSTANTS), st.text("-.0123456789(), ", max_size=12)),
+    st.sampled_from(["MARGIN", "STRIKES", "BETA", "ORDER", "FADE"]),
+)
+def test_no_constant_of_a_file_by_hand_is_an_error(schedule, value, constant):
+    """A user's file with `MARGIN = ...  # later` made every version of a dream fail."""
+    line = f"{constant} = {value}  # later\n".encode()
+    written = source(schedule, "p")
+    assert read(line + b"class Policy:\n    name = 'x'\n    beta = 1\n") is None
+    assert read(line + written) is None and read(written.replace(b"\nclass", b"\n" + line + b"class")) is None
+    beta = f"    beta = {value}\n".encode()
+    found = read(re.sub(rb"    beta = .*\n", lambda _: beta, written))
+    assert found is None or source(found, "p") == re.sub(rb"    beta = .*\n", lambda _: beta, written)
+
+
+@given(st.one_of(st.binary(), st.text().map(str.encode)), schedules(), st.integers(0, 4000), st.integers(0, 40))
+def test_reading_never_fails(junk, schedule, place, length):
+    assert read(junk) is None
+    written = source(schedule, "p")
+    torn = written[:place] + junk + written[place + length :]
+    found = read(torn)
+    assert found is None or source(found, re.search(rb'name = "(.*)"', torn)[1].decode()) == torn
 
 
 @given(schedules())

@@ -161,3 +161,23 @@ def test_optuna_is_silent_loaded_late_and_left_as_it_was(tmp_path, capfd):
     assert capfd.readouterr() == ("", "")
     code = "import sys, dreamrsi, dreamrsi.schedule_search; sys.exit('optuna' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("line", ["MARGIN = ...  # later", "BETA = -  # later", "STRIKES = (, )  # later"])
+def test_a_base_by_hand_whose_constants_are_no_numbers_is_a_base_without_a_schedule(line, tmp_path):
+    by_hand = f'{line}\n\n\nclass Policy:\n    name = "mine"\n    beta = 0.5\n'.encode()
+    draft = ScheduleSearch().develop(ask([version(0, by_hand, 1.0)], tmp_path))
+    assert read(draft.source) is not None and draft.notes["how"].endswith("the base has no schedule")
+
+
+@pytest.mark.parametrize("count", [4, 9])
+def test_ranks_instead_of_values_change_nothing(count, tmp_path):
+    """Where values would give away what was not revealed, dreaming hands out ranks."""
+    versions = dreamt(source(PARALLEL_REFINE, "parallel_refine"), count, tmp_path)
+    versions.append(version(count, versions[1].source + b"#", -math.inf))
+    levels = sorted({v.value for v in versions if math.isfinite(v.value)})
+    assert len(levels) > 1
+    ranked = [
+        dataclasses.replace(v, value=1.0 + levels.index(v.value)) if math.isfinite(v.value) else v for v in versions
+    ]
+    assert ScheduleSearch().develop(ask(ranked, tmp_path)) == ScheduleSearch().develop(ask(versions, tmp_path))
