@@ -19,7 +19,9 @@ class Version:
     number : 0 is the current policy; later ones in the order in which they were written.
     base : the number of the version that was revised; None for the current policy.
     source, sha256 : the bytes that were scored.
-    value : by the objective, higher is better; -inf if it failed anywhere.
+    value : by the objective, higher is better; -inf if it failed anywhere. In a :class:`Request` it is the rank among
+        the versions so far (1 is the lowest, equal values share one) where the value itself would say something of
+        scores that were not revealed: with normalised scores and under the sweep score.
     episodes : one a tree of the history, in its order; empty where it could not be loaded.
     notes : what the developer wants to know again of this version (JSON values).
     error : why its value is -inf.
@@ -45,7 +47,7 @@ class Request:
     base : the version to revise.
     versions : all so far, the current policy first.
     traces : version number -> what its replays revealed, as text, one a tree: nothing unrevealed is in it.
-    objective : one line that says what ``value`` is.
+    objective : one line that says what ``value`` is, and whether it is a rank.
     width : W, the most picks a batch may hold.
     seed : of this version; all randomness must come from it.
     folder : an existing empty folder of this version, for what the developer wants to leave behind.

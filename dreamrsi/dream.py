@@ -105,7 +105,8 @@ def dream(
     folder : of the round; ``dream.json`` and ``developer/version-NN/`` are written there.
     objective : ``"eq1"``, the mean of V; or ``"sweep"``, the sweep score (appendix B.2).
     revise : the next version revises the best one so far (the earlier on a tie), or the latest.
-    normalise : of Eq. 1, as in :func:`dreamrsi.value`.
+    normalise : of Eq. 1, as in :func:`dreamrsi.value`. Under it, and under the sweep score, values depend on scores that
+        were not revealed; the developer is then told ranks instead.
     limits : of the sandbox.
     current_notes : what its developer wanted to know again of the current policy.
     confirm : False skips the confirmation, and with it the only guard against versions that remember.
@@ -205,12 +206,12 @@ def _next(judge: Judge, trials: Sequence[Trial], developer: Developer, work: Pat
     """Ask for a version and screen it."""
     began = time.monotonic()
     settings = judge.settings
-    so_far = tuple(trial.version for trial in trials)
+    so_far = judge.ranked([trial.version for trial in trials])
     number = len(so_far)
     base = _base(so_far, settings.revise)
     seed = random.Random(f"{settings.seed}: version {number}").getrandbits(32)
     told = {trial.version.number: trial.traces for trial in trials}
-    request = Request(number, base, so_far, told, judge.text, settings.width, seed, work)
+    request = Request(number, base, so_far, told, judge.told, settings.width, seed, work)
     try:
         source, notes = _checked(developer.develop(request))
     except Exception as error:  # a developer may be any program; what it does must not lose the dream

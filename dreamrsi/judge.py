@@ -91,6 +91,31 @@ class Judge:
         cost = f"{best} - {self.settings.beta1:g}*N + {self.settings.beta2:g}*N/max(1, k)"
         return f"mean over {len(self.history)} trees of V = {cost} for N attempts revealed in k rounds"
 
+    @property
+    def told(self) -> str:
+        """What the values are that a developer is told, in one line."""
+        if not self._hidden:
+            return self.text
+        return f"{self.text}. Of it you are told the rank among the versions so far: 1 is the lowest, equals share one"
+
+    def ranked(self, versions: Sequence[Version]) -> tuple[Version, ...]:
+        """The versions as a developer sees them.
+
+        A value that depends on what was not revealed is replaced by its rank: with the value itself a developer could
+        compute the best recorded score. What order alone says stays. -inf, a failure, is shown as it is.
+        """
+        if not self._hidden:
+            return tuple(versions)
+        levels = sorted({version.value for version in versions if version.value > -math.inf})
+        return tuple(
+            dataclasses.replace(v, value=1.0 + levels.index(v.value)) if v.value > -math.inf else v for v in versions
+        )
+
+    @property
+    def _hidden(self) -> bool:
+        """Whether values depend on scores that were not revealed, by the scale of a tree or by what is attained."""
+        return self.settings.objective == "sweep" or self.settings.normalise is not None
+
     def trial(
         self, number: int, base: int | None, source: bytes, notes: Mapping[str, Any], earlier: Sequence[Trial]
     ) -> Trial:

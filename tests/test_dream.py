@@ -174,6 +174,24 @@ def test_a_developer_is_told_nothing_that_was_not_revealed(tmp_path):
     assert told[0] == told[1] == told[2]
 
 
+@pytest.mark.parametrize("given", [{"normalise": "range"}, {"objective": "sweep"}], ids=["range", "sweep"])
+def test_where_values_depend_on_what_was_not_revealed_a_developer_is_told_ranks(tmp_path, given):
+    """With the value itself, best/(value + cost) is the range of the tree: the best recorded score to the last digit."""
+    told, values = [], []
+    for place, hidden in enumerate((9.0, 7.3, None)):
+        tree = tree_of([[1.0, hidden, hidden], [2.0, hidden, 1.5], [hidden, hidden]], steps=3, branches=4, root=0.0)
+        developer = Scripted(HALF, BROKEN, FIRST + b"#\n", HALF)
+        found = run(tmp_path / str(place), *developer.script, developer=developer, history=[tree], **given)
+        told.append([dataclasses.replace(request, folder=None) for request in developer.requests])
+        values.append([version.value for version in found.versions])
+    assert told[0] == told[1] == told[2]
+    assert values[0] != values[1] != values[2] != values[0], "what is hidden moves the values themselves"
+    last = told[0][-1]
+    assert [version.value for version in last.versions] == [1.0, 2.0, -math.inf, 1.0]
+    assert last.base == last.versions[1] and "rank among the versions so far" in last.objective
+    assert [request.base.number for request in told[0]] == [0, 1, 1, 1]
+
+
 def test_a_developer_leaves_what_it_wants_in_its_folder(tmp_path):
     def writes(request):
         assert request.folder.is_dir() and not any(request.folder.iterdir())
