@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 def run(
+    context: typer.Context,
     task: Annotated[str, typer.Argument(help="What is searched, such as circle_packing.")],
     out: Annotated[Path, typer.Option(help="The run's folder; the same command resumes an interrupted run.")],
     arm: Annotated[
@@ -104,6 +105,9 @@ def run(
         raise UserError(
             "--gated runs what is deployed, as it is deployed; leave out --arm, --policy, --preset, --width"
         )
+    _refuse_idle(context, arm, agent, developer)
+    if timeout is not None and agent == "command" and timeout < agent_seconds:
+        raise UserError(f"--timeout {timeout:g} ends an attempt before --agent-seconds {agent_seconds:g} are over")
     caps = PRESETS[preset] if preset is not None else (workspaces or 10, steps or 11)
     commands = _commands(agent, developer, command, developer_command, agent_seconds, pass_env or [])
     if timeout is None:
@@ -138,6 +142,21 @@ def run(
             **settings,
         )
     typer.echo(_summary(found))
+
+
+def _refuse_idle(context: typer.Context, arm: str, agent: str, developer: str) -> None:
+    """Refuse options that would do nothing here: whoever gave them expects something else."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    given = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    commands = agent == "command" or developer == "command"
+    for name in given:
+        option = "--" + name.replace("_", "-")
+        if name in _OF_DREAMING and arm != "dream":
+            raise UserError(f"{option} does nothing without --arm dream; add that, or leave it out")
+        if name in _OF_COMMANDS and not commands:
+            raise UserError(f"{option} does nothing without --agent command or --developer command; add one of them")
+        if name == "developer_command" and developer != "command":
+            raise UserError(f"{option} does nothing without --developer command; add that, or leave it out")
 
 
 def _run_gated(
@@ -177,6 +196,10 @@ def _command(template: str | None, option: str, seconds: float, names: list[str]
     return Command(template, seconds, names)
 
 
+_OF_DREAMING = ("versions", "beta1", "beta2", "objective", "revise", "plan", "developer")
+_OF_COMMANDS = ("command", "agent_seconds", "pass_env")
+
+
 class _Progress(Watch):
     """A line for every round, and between them one that is written over; for a log, a line for every attempt."""
 
@@ -202,11 +225,12 @@ class _Progress(Watch):
         if attempt.score is not None:
             self._best = max(self._best, attempt.score)
         result = attempt.status if attempt.score is None else f"{attempt.score:.8g}"
-        told = f"{done}/{total} branch {attempt.branch} attempt {attempt.attempt}: {attempt.tag or '-'} {result}"
-        if self._console.is_live:
-            self._console.running(f"  {told}, best {self._best:.8g}, {self._left(done, total)}")
+        tag = attempt.tag or "-"
+        if self._console.is_live:  # what is cut off where the terminal is narrow comes last
+            left = f"{self._left(done, total)}, best {self._best:.8g}"
+            self._console.running(f"  {done}/{total}, {left}, last {result} by {tag}")
         else:
-            self._console.line(told)
+            self._console.line(f"{done}/{total} branch {attempt.branch} attempt {attempt.attempt}: {tag} {result}")
 
     def dreaming(self, number: int) -> None:
         """A dream begins."""
@@ -217,10 +241,8 @@ class _Progress(Watch):
         chosen = dream.selected
         kept = "kept the current policy" if chosen.number == 0 else f"selected version {chosen.number}"
         failed = sum(version.error is not None for version in dream.versions)
-        self._console.line(
-            f"dream before round {number}: {len(dream.versions)} versions, {failed} failed, {kept}; "
-            f"its value is {chosen.value:.6g}, the current policy's {dream.current.value:.6g}"
-        )
+        self._console.line(f"dream before round {number}: {len(dream.versions)} versions, {failed} failed, {kept}")
+        self._console.line(f"  its value is {chosen.value:.6g}, the current policy's {dream.current.value:.6g}")
         for other, reason in dream.disqualified.items():
             self._console.line(f"  version {other} was disqualified: {reason}")
 
@@ -229,10 +251,11 @@ class _Progress(Watch):
         tree = round_.tree
         self._best = max(self._best, tree.best)
         failed = sum(attempt.score is None for attempt in tree)
-        self._console.line(
-            f"  {len(tree)} attempts, {failed} failed, {len(tree.branches)} branches, {len(tree.batches)} batches; "
-            f"best of the round {tree.best:.10g}, so far {self._best:.10g}"
-        )
+        size = f"{len(tree)} attempts, {failed} failed, {len(tree.branches)} branches, {len(tree.batches)} batches"
+        self._console.line(f"  {size}")
+        self._console.line(f"  best of the round {tree.best:.10g}, so far {self._best:.10g}")
+        if round_.failure is not None:
+            self._console.sentence("  ended early: ", f"{round_.failure}; the next round begins with the policy before")
 
     def guarded(self, said: Sequence[str]) -> None:
         """The guards of a gated round."""

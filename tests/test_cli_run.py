@@ -18,14 +18,17 @@ def test_both_arms_begin_alike_and_say_what_they_do(dreamrsi, tmp_path):  # noqa
     printed = {}
     for arm in ("fixed", "dream"):
         out = tmp_path / arm
-        done = dreamrsi("run", "circle_packing:n=5", *SMALL, "--arm", arm, "--versions", "3", "--out", out)
+        versions = ["--versions", "3"] if arm == "dream" else []
+        done = dreamrsi("run", "circle_packing:n=5", *SMALL, "--arm", arm, *versions, "--out", out)
         assert done.returncode == 0, done.stderr
         printed[arm] = done.stdout.splitlines()
     fixed, dream = printed["fixed"], printed["dream"]
     assert fixed[0] == dream[0] == "round 1 of 2: parallel_refine"
     assert {line.partition(" ")[2] for line in fixed[1:5]} == {line.partition(" ")[2] for line in dream[1:5]}
-    assert fixed[5] == dream[5] and "4 attempts, 0 failed, 2 branches, 2 batches; best of the round" in fixed[5]
-    assert dream[6].startswith("dream before round 2: 3 versions, 0 failed, ")
+    assert fixed[5:7] == dream[5:7] and fixed[5] == "  4 attempts, 0 failed, 2 branches, 2 batches"
+    assert fixed[6].startswith("  best of the round ")
+    assert dream[7].startswith("dream before round 2: 3 versions, 0 failed, ")
+    assert dream[8].startswith("  its value is ")
     assert fixed[-1].startswith("fixed: 2 rounds, 8 attempts, best ")
     trees = [d.Tree.load(tmp_path / arm / "round-01/tree.jsonl") for arm in ("fixed", "dream")]
     assert [a.score for a in trees[0]] == [a.score for a in trees[1]]
@@ -45,6 +48,17 @@ def test_both_arms_begin_alike_and_say_what_they_do(dreamrsi, tmp_path):  # noqa
         (["--scheduler", "127.0.0.1"], "give the scheduler's address as tcp://HOST:PORT"),
         (["--policy", "nowhere.py"], "nowhere.py: cannot be read"),
         (["--arm", "both"], "both"),
+        (["--versions", "4"], "--versions does nothing without --arm dream"),
+        (["--developer", "command", "--command", "sh"], "--developer does nothing without --arm dream"),
+        (["--command", "claude"], "--command does nothing without --agent command or --developer command"),
+        (["--arm", "dream", "--pass-env", "KEY"], "--pass-env does nothing without"),
+        (
+            ["--arm", "dream", "--agent", "command", "--command", "sh", "--developer-command", "sh"],
+            "--developer-command",
+        ),
+        (["--agent", "command", "--command", "sh", "--timeout", "60"], "ends an attempt before --agent-seconds 900"),
+        (["--timeout", "inf"], "timeout is inf"),
+        (["--arm", "dream", "--beta1", "inf"], "beta1"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_written(dreamrsi, arguments, message, tmp_path):  # noqa: F811
@@ -53,7 +67,7 @@ def test_what_is_wrong_is_said_before_anything_is_written(dreamrsi, arguments, m
     assert not (tmp_path / "run").exists()
 
 
-def test_the_presets_are_the_paper_s(tmp_path, monkeypatch):
+def test_the_presets_are_the_paper_s(dreamrsi, tmp_path, monkeypatch):  # noqa: F811
     asked = {}
 
     def recursion(task, out, **settings):
@@ -62,8 +76,7 @@ def test_the_presets_are_the_paper_s(tmp_path, monkeypatch):
 
     monkeypatch.setattr(cli_run, "recursion", recursion)
     for preset, caps in {"10x11": (10, 11), "32x20": (32, 20)}.items():
-        with pytest.raises(d.UserError, match="enough"):
-            cli_run.run("circle_packing", tmp_path, preset=preset)
+        assert "enough" in dreamrsi("run", "circle_packing", "--preset", preset, "--out", tmp_path).stderr
         assert (asked["workspaces"], asked["steps"]) == caps
 
 
@@ -74,8 +87,8 @@ def test_a_terminal_has_one_line_that_says_how_long_it_will_take():
     progress.attempt(1, 4, d.Attempt(branch=0, attempt=0, seq=0, score=1.5, status="ok", tag="climb"))
     progress.attempt(2, 4, d.Attempt(branch=1, attempt=0, seq=1, score=None, status="error"))
     assert lines == ["round 2 of 3: early_stop"]
-    assert "1/4 branch 0 attempt 0: climb 1.5, best 1.5, at most 0 s left" in shown[0]
-    assert "2/4 branch 1 attempt 0: - error, best 1.5" in shown[-1]
+    assert "  1/4, at most 0 s left, best 1.5, last 1.5 by climb" in shown[0]
+    assert "  2/4, at most 0 s left, best 1.5, last error by -" in shown[-1]
 
 
 def test_a_run_says_everything_that_is_needed_to_run_it_again(dreamrsi, tmp_path):  # noqa: F811

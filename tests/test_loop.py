@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 import dreamrsi as d
-from dreamrsi import policies
+from dreamrsi import dreaming, policies
 from dreamrsi.command_agent import CommandAgent
 from dreamrsi.commands import Command
 from dreamrsi.developers import Draft
@@ -198,17 +198,30 @@ def test_a_built_in_policy_as_a_file_makes_the_same_picks(text):
         assert d.replay(policy, tree).picks == d.replay(policies.make(text), tree).picks
 
 
-def test_bad_settings_are_named_before_anything_is_written(tmp_path):
+def test_bad_settings_are_named_before_anything_is_written(tmp_path, monkeypatch):
     wrong = [{"arm": "both"}, {"rounds": 0}, {"workspaces": 1.5}, {"versions": 0}, {"timeout": 0}, {"width": -1}]
     for settings in [*wrong, {"workers": 0}, {"max_rounds": 0}]:
         with pytest.raises(UserError, match=next(iter(settings))):
             recursion(Toy(), tmp_path / "run", **{**SMALL, **settings})
+    for settings in ({"start": "middle"}, {"plan": "mine"}, {"objective": "best"}, {"revise": "none"}):
+        with pytest.raises(UserError, match=next(iter(settings))):
+            recursion(Toy(), tmp_path / "run", arm="dream", **{**SMALL, **settings})
+    for beta1 in (float("inf"), float("nan")):
+        with pytest.raises(UserError, match="beta1"):
+            recursion(Toy(), tmp_path / "run", arm="dream", **SMALL, beta1=beta1)
+    with pytest.raises(UserError, match="timeout is inf"):
+        recursion(Toy(), tmp_path / "run", **{**SMALL, "timeout": float("inf")})
+    with pytest.raises(PolicyError, match="SyntaxError"):
+        recursion(Toy(), tmp_path / "run", **SMALL, policy=Deployed(b"class Policy"))
     with pytest.raises(UserError, match=r"nowhere.py: cannot be read \(No such file or directory\)"):
         starting_policy("nowhere.py")
     with pytest.raises(UserError, match="there is no policy 'best'"):
         starting_policy("best")
     with pytest.raises(UserError, match="this task has no program for a command to edit"):
         run(tmp_path / "run", agent=CommandAgent(Command("sh", 1.0)))
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(UserError, match="git was not found"):
+        recursion(Toy(), tmp_path / "run", **SMALL)
     assert not list(tmp_path.iterdir())
 
 
@@ -290,3 +303,80 @@ def test_the_sweep_score_sets_the_knob_between_rounds(tmp_path):
         with SandboxedPolicy(round_.policy.source) as policy:
             policy.beta = round_.beta
             assert d.replay(policy, round_.tree, width=3).picks == round_.tree.picks
+
+
+class Trap:
+    """A developer whose policy works on the trees so far and breaks where the root is better than theirs."""
+
+    name = "trap"
+
+    def develop(self, request):
+        made = starting_policy("parallel_refine:width=1").source.decode()
+        trap = "return [99] if prefix.root > 1.5 else super().choose(prefix)"
+        return Draft(f"{made}\n    def choose(self, prefix):\n        {trap}\n".encode(), {"trap": True})
+
+
+@pytest.mark.filterwarnings("ignore:round-02. no attempt has a score")
+def test_a_developed_policy_that_breaks_in_the_live_run_costs_its_round_only(tmp_path):
+    given = {"developer": Trap(), "task": Toy(climb), "beta1": 1.0, "beta2": 0.0, "versions": 2}
+    found = run(tmp_path / "run", **given)
+    second, third = found.rounds[1:]
+    assert second.dream.selected.number == 1 and "round 0, pick 0: branch 99" in second.failure
+    assert len(second.tree) == 0 and found.rounds[0].failure is None
+    assert third.dream.current.source == found.rounds[0].policy.source  # what worked before, not what broke
+    assert json.loads((tmp_path / "run/round-02/failure.json").read_bytes())["error"] == second.failure
+    assert content(run(tmp_path / "run", **given)) == content(found)  # and the round is not tried again
+    (tmp_path / "run/round-02/failure.json").write_text("[]")
+    with pytest.raises(UserError, match="round-02/failure.json: is not what this run wrote there"):
+        run(tmp_path / "run", **given)
+
+
+def sink(files, seed):
+    return {**files, "value": repr(float(files["value"]) - 1).encode()}
+
+
+def test_a_worse_candidate_is_no_start(tmp_path):
+    found = run(tmp_path / "run", "fixed", task=Toy(sink))
+    assert all(attempt.score < 1 for round_ in found.rounds for attempt in round_.tree)
+    assert [round_.tree.root for round_ in found.rounds] == [1.0] * 3
+    assert {round_.tree.header.provenance["start"] for round_ in found.rounds} == {None}
+    assert parent(tmp_path / "run", found.rounds[2].tree.branches[0][0].commit) == parent(
+        tmp_path / "run", found.rounds[0].tree.branches[0][0].commit
+    )
+
+
+def test_what_a_dream_is_given(tmp_path):
+    out = tmp_path / "run"
+    found = run(out, max_rounds=2, revise="latest")
+    assert [len(round_.tree.batches) for round_ in found.rounds] == [2, 2, 2]
+    dreams = [json.loads((out / f"round-0{number}/dream.json").read_bytes())["settings"] for number in (2, 3)]
+    first = d.scaled_betas([found.rounds[0].tree])
+    assert first != d.scaled_betas([found.rounds[1].tree])
+    assert [(dream["beta1"], dream["beta2"]) for dream in dreams] == [first, first]  # one scale for all rounds
+    assert dreams[0]["seed"] != dreams[1]["seed"]
+    assert {dream["max_rounds"] for dream in dreams} == {2} and {dream["revise"] for dream in dreams} == {"latest"}
+
+
+def test_the_knob_goes_on_from_where_it_was_with_the_best_so_far(tmp_path, monkeypatch):
+    asked = []
+
+    def next_beta(beta, bests, sweep):
+        asked.append((beta, bests))
+        return beta + 0.1, "told to"
+
+    monkeypatch.setattr(dreaming, "next_beta", next_beta)
+    found = run(tmp_path / "run", "dream", objective="sweep", rounds=4, start="seed", task=Toy(climb))
+    assert [round(beta, 9) for beta, _ in asked] == [0.6, 0.7, 0.8]
+    bests = [round_.tree.best for round_ in found.rounds]
+    assert [told for _, told in asked] == [[max(bests[: k + 1]) for k in range(n)] for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("name", [".config.json.ab12cd_9", "round-01/.policy.py.ab12cd_9"])
+def test_what_a_kill_left_of_a_write_is_removed(tmp_path, name):
+    path = tmp_path / "run" / name
+    if "round" in name:
+        run(tmp_path / "run", rounds=1)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("{")
+    assert len(run(tmp_path / "run", rounds=1).rounds) == 1
+    assert not path.exists()
