@@ -21,7 +21,7 @@ import pandas as pd
 from dreamrsi import policies as builtin
 from dreamrsi import worlds
 from dreamrsi.coverage import winners
-from dreamrsi.decision import Decision, Settings
+from dreamrsi.decision import Check, Decision, Settings
 from dreamrsi.errors import UserError
 from dreamrsi.experiments import ALL
 from dreamrsi.freeze import AROUND
@@ -242,12 +242,16 @@ def spread_of(name: str, found: Interval) -> dict[str, float]:
 
 
 def checks(decisions: Mapping[str, Decision]) -> pd.DataFrame:
-    """What the gate said of candidates: a row a rule, a column a candidate."""
+    """What the gate said of candidates: a row a rule, a column a candidate; trees by the name of their file."""
     said = {
-        name: {check.name: f"{'passed' if check.passed else 'FAILED'}: {check.reason}" for check in decision.checks}
+        name: {check.name: f"{'passed' if check.passed else 'FAILED'}: {_one_line(check)}" for check in decision.checks}
         for name, decision in decisions.items()
     }
     return pd.DataFrame(said).rename_axis("rule").reset_index()
+
+
+def _one_line(check: Check) -> str:
+    return re.sub(r"\S*/([^/\s]+)\.jsonl", r"\1", check.reason.replace("\n", "; "))
 
 
 # against fixed exploration, task by task

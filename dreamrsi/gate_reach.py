@@ -18,7 +18,7 @@ from dreamrsi.intervals import interval
 from dreamrsi.objective import outcome, score_map
 from dreamrsi.policies import Policy
 from dreamrsi.replay import Episode, replay, replay_all
-from dreamrsi.robustness import Z, wilson
+from dreamrsi.robustness import wilson
 from dreamrsi.suite import LAST
 from dreamrsi.sweep import spread
 from dreamrsi.synthetic import BETA1, BETA2
@@ -101,7 +101,7 @@ def _covered(trees: Sequence[Tree], episodes: Sequence[Episode]) -> bool:
 def survivors(rows: pd.DataFrame, by: str = "policy") -> pd.DataFrame:
     """Shares of :func:`beta_survival` over corpora, a row a noise and policy (or family, pooled), with 95 % intervals.
 
-    A policy's is Wilson's. Members of a family share the corpora, so a family's is that of its mean share a corpus.
+    They are Wilson's with a trial a corpus. Members of a family share the corpora, so theirs is on the safe side.
     """
     found = []
     events = [column for column in rows if str(column).startswith("survives ") or column == "covered"]
@@ -113,9 +113,9 @@ def survivors(rows: pd.DataFrame, by: str = "policy") -> pd.DataFrame:
             "corpora": group.seed.nunique(),
         }
         for event in events:
-            shares = group.groupby("seed")[event].mean()
-            low, high = wilson(int(group[event].sum()), len(group)) if by == "policy" else _normal(shares)
-            row |= {event: shares.mean(), f"{event}_low": low, f"{event}_high": high}
+            share = float(group[event].mean())
+            low, high = wilson(round(share * row["corpora"]), row["corpora"])
+            row |= {event: share, f"{event}_low": low, f"{event}_high": high}
         found.append(row)
     table = (
         pd.DataFrame(found)
@@ -123,11 +123,6 @@ def survivors(rows: pd.DataFrame, by: str = "policy") -> pd.DataFrame:
         .sort_values("rank", ascending=False, kind="stable")
     )
     return table.drop(columns="rank").sort_values("noise", kind="stable", ignore_index=True)
-
-
-def _normal(shares: pd.Series[float]) -> tuple[float, float]:
-    half = Z * float(shares.sem()) if len(shares) > 1 else math.inf
-    return max(0.0, shares.mean() - half), min(1.0, shares.mean() + half)
 
 
 # at narrow width, real trees and synthetic ones
