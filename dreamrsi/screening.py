@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 DIGITS = 4
@@ -23,9 +24,11 @@ ROW = 8
 
 _LONG = 80  # characters without a space that make a text a container
 _EXACT = 12  # digits to which constant arithmetic is taken
+_UP = 1 + 1e-13  # brings a tie up, however it is stored, in numbers of up to so many digits
+# No pattern may begin inside a run of digits: a text of a million of them would be walked once from each.
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?!\w)")
-_CELL = re.compile(r"\d+\.\d+(?==)|from \d+\.\d+")  # names of cells in a trace: 3.0=..., from 3.0
-_LIST_OF_NUMBERS = re.compile(rf"(?:\d+[\s,;:.()\[\]-]+){{{ROW - 1},}}\d+")
+_CELL = re.compile(r"(?<!\d)\d+\.\d+(?==)|from \d+\.\d+")  # names of cells in a trace: 3.0=..., from 3.0
+_LIST_OF_NUMBERS = re.compile(rf"(?<!\d)(?:\d+[\s,;:.()\[\]-]+){{{ROW - 1},}}\d+")
 _FOLDS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -45,21 +48,21 @@ def copied(source: bytes, traces: Iterable[str]) -> list[str]:
 
     Parameters
     ----------
-    source : what Python can parse; nothing is found in what it cannot.
+    source : nothing is found in what is no Python; one nested too deeply to be looked at is a finding.
     traces : texts of replays; their numbers are taken, but not the names of cells.
     """
     try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        with warnings.catch_warnings(action="ignore"):  # turned into errors they would pass for bad syntax
+            nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError):  # loading it says more
         return []
-    scores = _Scores(traces)
-    found = []
-    try:
-        for node in ast.walk(tree):
-            found += [(getattr(node, "lineno", 0), text) for text in _copied_numbers(node, scores)]
-            found += [(getattr(node, "lineno", 0), text) for text in _cells(node)]
-    except RecursionError:
+    except (RecursionError, MemoryError):  # it may load all the same, where the stack is less full
         return ["line 1: it is nested too deeply to be looked at"]
+    scores, values = _Scores(traces), _folded(nodes)
+    found = []
+    for node in nodes:
+        texts = [*_copied_numbers(node, values[id(node)], scores), *_cells(node)]
+        found += [(getattr(node, "lineno", 0), text) for text in texts]
     return [f"line {line}: {text}" for line, text in dict.fromkeys(sorted(found))]
 
 
@@ -94,22 +97,25 @@ def _digits(text: str) -> str:
 
 
 def _forms(value: float, digits: int) -> set[str]:
-    """A number to so many digits, rounded and cut off."""
-    mantissa, _, exponent = f"{abs(value):.{_EXACT + 3}e}".partition("e")
-    return {f"{abs(value):.{digits - 1}e}", f"{mantissa[: digits + 1]}e{exponent}"}
+    """A number to so many digits, cut off and rounded, a tie up: with the first that is down as well.
+
+    Whether a tie in decimal digits is one in binary is chance, as is the side on which it lies.
+    """
+    mantissa, _, exponent = f"{abs(value):.{_EXACT + 1}e}".partition("e")
+    return {f"{mantissa[: digits + 1]}e{exponent}", f"{abs(value) * _UP:.{digits - 1}e}"}
 
 
-def _copied_numbers(node: ast.AST, scores: _Scores) -> Iterator[str]:
+def _copied_numbers(node: ast.AST, folded: float | None, scores: _Scores) -> Iterator[str]:
     value: object = None
     if isinstance(node, ast.BinOp):
-        value = _fold(node)
+        value = folded
     elif isinstance(node, ast.Constant):
         value = node.value
     if isinstance(value, (str, bytes)):
         text = value if isinstance(value, str) else value.decode("latin-1")
         for number in number_texts(text):
             if scores.holds(float(number), len(_digits(number))):
-                yield f"a text holds {number}, a number of the traces"
+                yield f"a text holds {number[:30]}, a number of the traces"
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         if isinstance(value, int) and abs(value) >= 2**64:
             yield "a whole number beyond 64 bits can hold a table"
@@ -119,15 +125,23 @@ def _copied_numbers(node: ast.AST, scores: _Scores) -> Iterator[str]:
             yield f"{text} is a number of the traces"
 
 
-def _fold(node: ast.AST) -> float | None:
-    """The value of arithmetic on numbers alone."""
+def _folded(nodes: Sequence[ast.AST]) -> dict[int, float | None]:
+    """The values of arithmetic on numbers alone, by the nodes' ``id``, each computed once; parents come first."""
+    values: dict[int, float | None] = {}
+    for node in reversed(nodes):
+        values[id(node)] = _fold(node, values)
+    return values
+
+
+def _fold(node: ast.AST, values: Mapping[int, float | None]) -> float | None:
+    """The value of a node from those of its children."""
     if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
         return float(node.value) if abs(node.value) < 2**64 else None
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        inner = _fold(node.operand)
+        inner = values[id(node.operand)]
         return None if inner is None else -inner
     if isinstance(node, ast.BinOp) and type(node.op) in _FOLDS:
-        left, right = _fold(node.left), _fold(node.right)
+        left, right = values[id(node.left)], values[id(node.right)]
         if left is not None and right is not None:
             try:
                 return _FOLDS[type(node.op)](left, right)
