@@ -58,9 +58,9 @@ class Cluster:
         self.processes.append(process)
         return process
 
-    def worker(self):
-        """One process of one thread; without a nanny, that nothing starts it again."""
-        return self.start("worker", self.address, "--nthreads", "1", "--no-nanny")
+    def worker(self, *options):
+        """One process of one thread; without a nanny, that nothing starts it again, unless options are given."""
+        return self.start("worker", self.address, "--nthreads", "1", *(options or ["--no-nanny"]))
 
     @staticmethod
     def kill(process):
@@ -72,12 +72,12 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder, workers):
+def cluster(folder, workers, *options):
     """A scheduler and so many workers, all gone at the end."""
     running = Cluster(folder)
     try:
         for _ in range(workers):
-            running.worker()
+            running.worker(*options)
         yield running
     finally:
         for process in reversed(running.processes):

@@ -8,8 +8,10 @@ import pytest
 
 from cluster_fixtures import cluster, ready, until
 from dreamrsi import cluster as connection
-from dreamrsi.cluster_jobs import cluster_runner
+from dreamrsi.agents import Context
+from dreamrsi.cluster_jobs import _attempt, _libraries, cluster_runner
 from dreamrsi.errors import UserError
+from dreamrsi.processes import Job, packed
 from loop_fixtures import content, run
 from toy_task import Gated, Toy, climb, fail, leave, spoil
 
@@ -29,7 +31,7 @@ def test_a_scheduler_that_is_not_there_is_said():
 def test_a_run_on_a_cluster_is_the_run_here(tmp_path):
     task = Toy(climb, spoil, fail, leave)
     here = run(tmp_path / "here", "fixed", 2, task)
-    with cluster(tmp_path, workers=2) as two:
+    with cluster(tmp_path, 1, "--nworkers", "2") as two:  # as docs/scale.md says, under a nanny each
         ready(two, 2)
         with cluster_runner(two.address) as runner:
             there = run(tmp_path / "there", "fixed", 2, task, run=runner)
@@ -57,3 +59,15 @@ def test_a_worker_killed_in_the_middle_changes_nothing(tmp_path):
     here = run(tmp_path / "here", "fixed", 1, task)
     assert content(there) == content(here)
     assert len(list(gate.glob("held-*"))) > 9 + 9  # the lost attempt was made again
+
+
+def test_a_worker_says_what_it_lacks(monkeypatch, tmp_path):
+    job = packed(Job(Toy(climb), None, {"value": b"1.0"}, Context(0)))
+    ours = _libraries(["numpy", "toy_task"])
+    assert ours["numpy"] and ours["toy_task"] is None
+    assert _attempt(job, 60.0, ("toy_task",), {"toy_task": None}).evaluation.score == 1.0
+    with pytest.raises(UserError, match=r"worker .*: has numpy \d.*, the caller 0.1; install the same there"):
+        _attempt(job, 60.0, ("numpy",), {"numpy": "0.1"})
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    with pytest.raises(UserError, match="worker .*: cannot make an attempt .*No such file"):
+        _attempt(job, 60.0, (), {})
