@@ -186,15 +186,23 @@ def plan_grid(summaries: Sequence[Summary], caps: Caps) -> GridPlan:
 
     Shrink when failures are hard or branches redundant: either makes the other signs meaningless. Widen when early
     gains come from many branches while depth stalls, or when everything has plateaued. Deepen when gains arrive late on
-    few branches. Else keep. What is widened or deepened beyond the budget is paid for with the other side.
+    few branches. Else, and where the caps leave no room for it, keep. What is widened or deepened beyond the budget is
+    paid for with the other side.
 
     Returns
     -------
     GridPlan
         Within the caps: :func:`check_plan` accepts it.
     """
-    now = check_plan(None, caps)
-    branches, steps = now.branches, now.steps
+    plan, now = _proposed(summaries, caps), caps.present
+    if (plan.branches, plan.steps) != (now.branches, now.steps) or plan.reason.startswith("keep"):
+        return plan
+    return GridPlan(plan.branches, plan.steps, f"keep: there is no room to {plan.reason}")
+
+
+def _proposed(summaries: Sequence[Summary], caps: Caps) -> GridPlan:
+    """What the signs ask for, as far as the caps allow it."""
+    branches, steps = caps.present.branches, caps.present.steps
     recent = summaries[-RECENT:]
     if not recent:
         return GridPlan(branches, steps, "keep: no finished run")

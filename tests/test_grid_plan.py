@@ -81,8 +81,39 @@ def test_the_rule_by_hand():
         "keep"
     )  # on many branches
     assert planned({"hard": 0.9, "plateau": 0.9}).reason.startswith("shrink")  # nothing else can be read off then
-    # only the last three runs speak
-    assert planned({"hard": 1.0}, {}, {}, {}).reason.startswith("keep")
+
+
+def test_only_the_last_three_runs_speak():
+    assert planned(*[{"hard": 1.0}] * 3, {}, {}, {}).reason.startswith("keep")
+    assert planned({}, {}, {}, *[{"hard": 1.0}] * 3).reason.startswith("shrink: 100%")
+    assert planned({}, {}, *[{"hard": 1.0}] * 2).reason.startswith("shrink: 68%")  # and all three of them
+
+
+LATE = {"by_depth": (0.2, 0.3, 0.5, 1.0), "late_branches": 0.125}
+
+
+@pytest.mark.parametrize(
+    ("change", "caps", "reason"),
+    [
+        (LATE, Caps(8, 10, 80, GridPlan(8, 10)), "keep: there is no room to deepen: 70%"),
+        (LATE, Caps(8, 30, 9, GridPlan(1, 9)), "keep: there is no room to deepen: 70%"),
+        ({"plateau": 0.7}, Caps(8, 30, 80, GridPlan(8, 10)), "keep: there is no room to widen: in all"),
+        ({"plateau": 0.7}, Caps(32, 30, 8, GridPlan(8, 1)), "keep: there is no room to widen: in all"),
+        ({"hard": 0.6}, Caps(8, 10, 80, GridPlan(1, 10)), "keep: there is no room to shrink: 60%"),
+    ],
+)
+def test_a_plan_that_changes_nothing_says_keep(change, caps, reason):
+    plan = plan_grid([Summary(**{**QUIET.to_json(), **change})], caps)
+    assert (plan.branches, plan.steps) == (caps.present.branches, caps.present.steps)
+    assert plan.reason.startswith(reason)
+
+
+def test_the_budget_stops_one_branch_from_going_deeper_and_one_step_from_going_wider():
+    late, flat = (Summary(**{**QUIET.to_json(), **change}) for change in (LATE, {"plateau": 0.7}))
+    deep = plan_grid([late], Caps(8, 100, 10, GridPlan(1, 9)))  # a quarter more would be 12
+    assert (deep.branches, deep.steps) == (1, 10) and deep.reason.startswith("deepen")
+    wide = plan_grid([flat], Caps(100, 8, 10, GridPlan(9, 1)))
+    assert (wide.branches, wide.steps) == (10, 1) and wide.reason.startswith("widen")
 
 
 def test_real_trees_ask_for_what_their_shape_says():
@@ -104,7 +135,8 @@ def test_a_plan_never_exceeds_the_caps_nor_their_product(history, data):
     caps = Caps(most[0], most[1], budget, GridPlan(*now))
     plan = plan_grid([summarise(tree) for tree in history], caps)
     assert check_plan(plan, caps) == plan
-    assert plan.reason.split(":")[0] in ("keep", "widen", "deepen", "shrink")
+    kept = (plan.branches, plan.steps) == tuple(now)
+    assert plan.reason.split(":")[0] in (("keep",) if kept else ("widen", "deepen", "shrink"))
 
 
 def test_a_plan_that_may_not_be_followed_falls_back_to_the_present_grid():
@@ -146,9 +178,10 @@ def test_a_rejected_plan_is_replayed_as_no_plan(policy, tree, width):
 
 @given(trees(), st.integers(1, 9), st.integers(1, 9))
 def test_under_a_plan_there_is_nothing_new(tree, branches, steps):
+    tree = d.Tree(tree.header, list(tree), name="its own name")
     seen = under_plan(tree, GridPlan(branches, steps))
     assert len(seen.branches) <= branches and all(len(branch) <= steps for branch in seen.branches)
-    assert (seen.header.branches, seen.header.steps) == (branches, steps)
+    assert (seen.header.branches, seen.header.steps) == (branches, steps) and seen.name == tree.name
     assert {a.seq for a in seen} <= {a.seq for a in tree}
     if branches >= len(tree.branches) and steps >= max(map(len, tree.branches)):
         assert [(a.seq, a.branch, a.origin) for a in seen] == [(a.seq, a.branch, a.origin) for a in tree]
