@@ -186,7 +186,7 @@ def test_two_gates_at_once_are_locked_out(dreamrsi, world):
 def test_the_walk_of_the_docs_does_what_it_says(tmp_path):
     text = (ROOT / "docs" / "shadow-in-a-month.md").read_text()
     blocks = re.findall(r"```(sh|python)\n(.*?)```", text, flags=re.S)
-    assert [language for language, _ in blocks].count("sh") == 6
+    assert [language for language, _ in blocks].count("sh") == 7
     (tmp_path / "synthetic").symlink_to(ROOT / "synthetic")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     said = []
@@ -199,8 +199,9 @@ def test_the_walk_of_the_docs_does_what_it_says(tmp_path):
         said.append(done.stdout)
     assert "branch 6 held the winner (9.146, attempt 10): never opened" in said[2]
     assert said[2].count("refused: ") == 2 and said[3].startswith("promoted: stop against refine")
-    assert "deployed: the candidate" in said[4] and said[5] == ""
-    assert said[6].startswith("deployed again: refine")
+    assert "deployed: the candidate" in said[4]
+    assert "  has to be rolled back: quality 1.4" in said[5] and "  deployed again: refine (decision 3)\n" in said[5]
+    assert said[6] == "" and said[7].startswith("deployed: refine") and "stop rolled back (" in said[7]
 
 
 def test_the_miss_that_the_docs_show_is_the_one_that_is_printed(dreamrsi, tmp_path):
