@@ -105,8 +105,8 @@ def dream(
     folder : of the round; ``dream.json`` and ``developer/version-NN/`` are written there.
     objective : ``"eq1"``, the mean of V; or ``"sweep"``, the sweep score (appendix B.2).
     revise : the next version revises the best one so far (the earlier on a tie), or the latest.
-    normalise : of Eq. 1, as in :func:`dreamrsi.value`. Under it, and under the sweep score, values depend on scores that
-        were not revealed; the developer is then told ranks instead.
+    normalise : of Eq. 1, as in :func:`dreamrsi.value`. Under it, and under the sweep score, values depend on scores
+        that were not revealed; the developer is then told ranks instead.
     limits : of the sandbox.
     current_notes : what its developer wanted to know again of the current policy.
     confirm : False skips the confirmation, and with it the only guard against versions that remember.
@@ -121,8 +121,8 @@ def dream(
     Raises
     ------
     UserError
-        The history is empty; a parameter is wrong; the folder cannot be written, is in use, or holds another dream;
-        the sandbox does not work on this machine.
+        The history is empty; a parameter is wrong; the developer has no name; the folder cannot be written, is in use,
+        or holds another dream; the sandbox does not work on this machine.
     """
     began = time.monotonic()
     settings = Settings(
@@ -131,13 +131,16 @@ def dream(
     settings.check()
     if not isinstance(current, bytes):
         raise UserError(f"current is {type(current).__name__}; give the policy's source as bytes")
+    name = getattr(developer, "name", None)
+    if not isinstance(name, str):
+        raise UserError(f"the developer {type(developer).__name__} has no name; give it an attribute name, a text")
     notes = _json(current_notes or {})
     judge = Judge(history(trees), settings)
     about = {
         "trees": [files.digest(tree) for tree in judge.history],
         "current": sha256(current).hexdigest(),
         "current_notes": notes,
-        "developer": developer.name,
+        "developer": name,
         **dataclasses.asdict(settings),
     }
     with locked(folder / "developer", "dream"):
@@ -174,31 +177,30 @@ def load_dream(folder: Path) -> Dream:
     UserError
         There is none, it is not finished, or its files were changed.
     """
-    found = files.read_dream(folder)
-    if "selected" not in found:
-        raise UserError(f"{folder}: this dream is not finished; run it again with the same settings to go on")
+    found = files.read_finished(folder)
     trials = []
-    for entry in found["versions"]:
-        trial = files.read_trial(folder, entry["number"])
-        if trial is None or trial.version.sha256 != entry["sha256"]:
-            raise UserError(f"{folder}: version {entry['number']} is not the one in dream.json; restore its files")
+    for entry in found.versions:
+        trial = files.read_trial(folder, entry.number)
+        if trial is None or trial.version.sha256 != entry.sha256:
+            raise UserError(f"{folder}: version {entry.number} is not the one in dream.json; restore its files")
+        if entry.number == 0 and found.fresh is not None:
+            value = -math.inf if entry.value is None else entry.value
+            trial = revalued(trial, files.load_grid(found.fresh), value, entry.error)
+        if files.finite(trial.version.value) != entry.value:
+            raise UserError(f"{folder}: version {entry.number} has another value in dream.json; restore its files")
         trials.append(trial)
-    if found["fresh"] is not None:
-        grid = files.load_grid(found["fresh"])
-        value = found["versions"][0]["value"]
-        trials[0] = revalued(trials[0], grid, -math.inf if value is None else value, found["versions"][0]["error"])
     versions = tuple(trial.version for trial in trials)
     return Dream(
         versions,
-        versions[found["selected"]],
-        tuple(found["confirmed"]),
-        {int(number): reason for number, reason in found["disqualified"].items()},
-        found["current_differs"],
-        found["objective"],
-        found["settings"]["beta1"],
-        found["settings"]["beta2"],
+        versions[found.selected],
+        tuple(found.confirmed),
+        found.disqualified,
+        found.current_differs,
+        found.objective,
+        found.settings.beta1,
+        found.settings.beta2,
         tuple({beta: row for beta, row in trial.grid.items() if beta is not None} for trial in trials),
-        found["seconds"],
+        found.seconds,
     )
 
 

@@ -75,6 +75,38 @@ class SavedVersion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: float
 
 
+class SavedEntry(msgspec.Struct, frozen=True):
+    """What is read again of a version in dream.json."""
+
+    number: int
+    sha256: str
+    value: float | None
+    error: str | None
+
+
+class SavedSettings(msgspec.Struct, frozen=True):
+    """What is read again of the settings in dream.json."""
+
+    versions: int
+    beta1: float
+    beta2: float
+
+
+class SavedDream(msgspec.Struct, frozen=True):
+    """What is read again of dream.json when the dream is finished."""
+
+    settings: SavedSettings
+    objective: str
+    versions: list[SavedEntry]
+    selected: int
+    selected_sha256: str
+    confirmed: list[int]
+    disqualified: dict[int, str]
+    current_differs: str | None
+    fresh: list[tuple[float | None, list[SavedEpisode]]] | None
+    seconds: float
+
+
 def place_of(folder: Path, number: int) -> Path:
     """The folder of a version."""
     return folder / "developer" / f"version-{number:02d}"
@@ -133,13 +165,13 @@ def read_trial(folder: Path, number: int) -> Trial | None:
         raise UserError(f"{place}: the version cannot be read ({error}); choose another folder") from error
     if saved.number != number or saved.sha256 != sha256(source).hexdigest():
         raise UserError(f"{place}/policy.py: is not what version.json speaks of, it was changed; restore it")
-    grid = {beta: tuple(_load(episode) for episode in row) for beta, row in saved.grid}
+    grid = load_grid(saved.grid)
     version = Version(
         number,
         saved.base,
         source,
         saved.sha256,
-        -math.inf if saved.value is None else saved.value,
+        _value(saved.value),
         grid.get(None, ()),
         saved.notes,
         saved.error,
@@ -186,6 +218,41 @@ def read_dream(folder: Path) -> dict[str, Any]:
     return dict(found)
 
 
+def read_finished(folder: Path) -> SavedDream:
+    """The content of dream.json, where the dream is finished.
+
+    Raises
+    ------
+    UserError
+        It is not finished, or what is there cannot have been written by a dream.
+    """
+    path, content = folder / "dream.json", read_dream(folder)
+    if "selected" not in content:
+        raise UserError(f"{folder}: this dream is not finished; run it again with the same settings to go on")
+    try:
+        found = msgspec.convert(content, SavedDream, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise UserError(f"{path}: was changed ({error}); restore it") from error
+    problem = _contradiction(found)
+    if problem is not None:
+        raise UserError(f"{path}: was changed: {problem}; restore it")
+    return found
+
+
+def _contradiction(found: SavedDream) -> str | None:
+    """What in the record of a finished dream cannot be."""
+    numbers = range(found.settings.versions)
+    if [entry.number for entry in found.versions] != list(numbers) or not found.versions:
+        return f"its versions are not those from 0 to {numbers.stop - 1}"
+    if not {found.selected, *found.confirmed, *found.disqualified} <= set(numbers):
+        return f"it selects, confirms or disqualifies a version that is not among the {numbers.stop}"
+    left = [entry for entry in found.versions if entry.number not in found.disqualified]
+    best = max(left, key=lambda entry: (_value(entry.value), -entry.number), default=None)
+    if best is None or best.number != found.selected or best.sha256 != found.selected_sha256:
+        return f"version {found.selected} is not the one that was selected"
+    return None
+
+
 def diff(base: Version, version: Version) -> bytes:
     """A version as a patch of its base."""
     old, new = _lines(base.source), _lines(version.source)
@@ -219,10 +286,9 @@ def save_grid(grid: Grid) -> list[Any]:
     return saved
 
 
-def load_grid(saved: Sequence[Any]) -> Grid:
-    """Episodes from JSON."""
-    rows = msgspec.convert(saved, list[tuple[float | None, list[SavedEpisode]]])
-    return {beta: tuple(map(_load, row)) for beta, row in rows}
+def load_grid(saved: Sequence[tuple[float | None, Sequence[SavedEpisode]]]) -> Grid:
+    """Episodes as they were read."""
+    return {beta: tuple(map(_load, row)) for beta, row in saved}
 
 
 def _save(episode: Episode) -> SavedEpisode:
@@ -231,8 +297,12 @@ def _save(episode: Episode) -> SavedEpisode:
 
 
 def _load(saved: SavedEpisode) -> Episode:
-    best = -math.inf if saved.best is None else saved.best
-    return Episode(saved.policy, saved.tree, saved.picks, saved.reveals, best, saved.reason, saved.error)
+    return Episode(saved.policy, saved.tree, saved.picks, saved.reveals, _value(saved.best), saved.reason, saved.error)
+
+
+def _value(number: float | None) -> float:
+    """The number that :func:`finite` wrote."""
+    return -math.inf if number is None else number
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:

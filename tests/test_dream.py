@@ -176,7 +176,7 @@ def test_a_developer_is_told_nothing_that_was_not_revealed(tmp_path):
 
 @pytest.mark.parametrize("given", [{"normalise": "range"}, {"objective": "sweep"}], ids=["range", "sweep"])
 def test_where_values_depend_on_what_was_not_revealed_a_developer_is_told_ranks(tmp_path, given):
-    """With the value itself, best/(value + cost) is the range of the tree: the best recorded score to the last digit."""
+    """With the value itself, best/(value + cost) is the range of the tree, and with it the best recorded score."""
     told, values = [], []
     for place, hidden in enumerate((9.0, 7.3, None)):
         tree = tree_of([[1.0, hidden, hidden], [2.0, hidden, 1.5], [hidden, hidden]], steps=3, branches=4, root=0.0)
@@ -217,6 +217,12 @@ def test_a_patch_makes_a_version_from_its_base(tmp_path):
         copy.write_bytes((tmp_path / f"developer/version-{base:02d}/policy.py").read_bytes())
         subprocess.run(["git", "apply", place / "diff.patch"], cwd=copy.parent, check=True)
         assert copy.read_bytes() == (place / "policy.py").read_bytes()
+
+
+def test_on_a_tie_the_earlier_version_is_revised(tmp_path):
+    found = run(tmp_path, HALF, HALF + b"# as good\n", NOWHERE)
+    assert found.versions[1].value == found.versions[2].value > found.current.value
+    assert [version.base for version in found.versions] == [None, 0, 1, 1]
 
 
 # What goes wrong without harm
@@ -326,6 +332,8 @@ def test_trees_that_judge_nothing_are_left_out(tmp_path):
         ({"normalise": "log"}, "normalise is 'log'"),
         ({"normalise": "range", "objective": "sweep"}, "normalise belongs to Eq. 1"),
         ({"current": "text"}, "current is str"),
+        ({"developer": object()}, "the developer object has no name"),
+        ({"developer": Scripted(name=7)}, "the developer Scripted has no name"),
         ({"current_notes": {"x": object()}}, "notes of a version must be JSON"),
         ({"history": [tree_of([[1.0]], root=2.0)], "normalise": "range"}, "no better than the root"),
     ],
@@ -346,6 +354,16 @@ def test_a_machine_where_no_policy_runs_is_an_error_and_no_verdict(tmp_path, mon
 
 
 # With the developer that works offline
+
+
+def test_only_the_current_policy_puts_the_machine_to_the_test(tmp_path, monkeypatch):
+    """A version that cannot be loaded is a failed version, whatever the machine does by then."""
+    probes = []
+    monkeypatch.setattr(judge, "_probe", probes.append)
+    run(tmp_path / "a", b"not python", current=FIRST)
+    assert probes == []
+    run(tmp_path / "b", b"not python#", current=b"not python")
+    assert len(probes) == 1 and "NameError" in str(probes[0])
 
 
 def test_schedule_search_on_the_synthetic_worlds(tmp_path):
