@@ -25,7 +25,7 @@ from dreamrsi.live import Live, Runner, Start
 from dreamrsi.loop import Recursion, Round, Watch, attempts_there, later_start
 from dreamrsi.policy_file import Deployed
 from dreamrsi.processes import run_jobs
-from dreamrsi.run_folder import keep, make_folder, opened, round_name, whole, workers_for
+from dreamrsi.run_folder import keep, make_folder, opened, round_name, tidy, whole, workers_for
 from dreamrsi.sandbox import SandboxedPolicy
 from dreamrsi.tasks import Task, make
 from dreamrsi.tree import Tree
@@ -170,6 +170,7 @@ def _rounds(
     for number in range(1, count + 1):
         folder = live.folder / round_name(number)
         make_folder(folder)
+        tidy(folder)
         content, pointer = _begun(place, folder)
         source, plan, settings = place.source(pointer), caps.plan(pointer), pointer.settings
         trees = [round_.tree for round_ in done]
