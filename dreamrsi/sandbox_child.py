@@ -24,6 +24,7 @@ from dreamrsi.errors import IllegalBatch
 from dreamrsi.prefix import Branch, Prefix, World
 from dreamrsi.record import Attempt, Header, Root, Status
 from dreamrsi.replay import check_batch, reveal
+from dreamrsi.sandbox_calls import ready
 from dreamrsi.sandbox_channel import CHANNEL, receive, send
 from dreamrsi.sandbox_confine import (
     MAX_TEXT,
@@ -114,7 +115,12 @@ def serve(control_fd: int) -> None:
     with suppress(ImportError):
         import numpy.random  # noqa: F401  # most policies that import anything import this; it is forked with the rest
     control = socket.socket(fileno=control_fd)
-    libc(), nobody(), import_for(b"import dreamrsi.policies")  # what is set up at the first use is set up here, once
+    (
+        libc(),
+        nobody(),
+        ready(),
+        import_for(b"import dreamrsi.policies"),
+    )  # what is set up at the first use is set up here, once
     gc.freeze()  # collections in the processes leave these objects, and so the shared pages, alone
     running: set[int] = set()
     try:
@@ -167,7 +173,7 @@ def _process(fd: int) -> None:
     """Run one policy or program on the given channel and never return."""
     try:
         os.setsid()
-        os.dup2(1, 2)  # what it prints goes nowhere; the server's own errors go to the caller
+        os.dup2(1, 2)  # the server's own errors go to the caller
         os.dup2(fd, CHANNEL)
         os.closerange(CHANNEL + 1, 1024)  # the server's own channel among them
         with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the caller has hung up

@@ -18,6 +18,9 @@ from typing import Any
 
 import msgspec
 
+from dreamrsi.sandbox_calls import filter_calls
+from dreamrsi.sandbox_channel import CHANNEL
+
 MAX_TEXT = 2000
 """Characters of an error text that are kept."""
 
@@ -168,6 +171,8 @@ def text_of(error: BaseException) -> str:
         text = f"{kind}: {error}".encode(errors="replace").decode()[:MAX_TEXT]
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.EAGAIN):
             text += ": in the sandbox no file or socket can be opened and no process be started"
+        if isinstance(error, OSError) and error.errno == errno.EPERM:
+            text += ": in the sandbox only system calls that a calculation needs are carried out"
         if isinstance(error, ModuleNotFoundError):
             text += "; in the sandbox only what import statements of the source name is there"
     except Exception:
@@ -185,7 +190,11 @@ def confine(setup: Setup) -> None:
         finders = (importlib.machinery.BuiltinImporter, importlib.machinery.FrozenImporter)
         sys.meta_path[:] = [finder for finder in sys.meta_path if finder in finders]  # the others open files
     system = libc()
+    if system is not None and "threads" not in off:
+        _check_threads(setup.file)
     taken = _address_space()
+    if "descriptors" not in off:
+        _own_descriptors()
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -205,6 +214,32 @@ def confine(setup: Setup) -> None:
     if "files" not in off:
         # Zero, not the number of those that are open: a policy could close one and open another in its place.
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+    if system is not None and "calls" not in off and not filter_calls(system):
+        raise LoadError(
+            f"{setup.file}: this system lets no filter of system calls be set (seccomp, on x86_64 or aarch64), without "
+            "which a policy could reach other processes; run it where there is one"
+        )
+
+
+def _check_threads(file: str) -> None:
+    """A namespace of its own is for one thread alone, and a thread that runs already is held by no guard."""
+    try:
+        threads = len(os.listdir("/proc/self/task"))
+    except OSError as error:
+        raise LoadError(f"{file}: the sandbox needs /proc to count its threads ({error.strerror}); mount it") from error
+    if threads > 1:
+        raise LoadError(f"{file}: a module that it imports starts a thread; import one that does not")
+
+
+def _own_descriptors() -> None:
+    """Keep the channel, and a /dev/null of its own: flags of one that is shared are still there for the next process.
+
+    What an imported module has opened is closed.
+    """
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+    os.closerange(CHANNEL + 1, min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 2**16))
 
 
 @functools.cache

@@ -68,7 +68,7 @@ class Server:
         self.environment = clean_environment() if environment is None else environment
         self._lock = threading.Lock()
         self._folder = tempfile.mkdtemp(prefix="dreamrsi-sandbox-", dir=folder)
-        os.chmod(self._folder, 0o755)  # empty, and stays so: the whole file system of its processes
+        os.chmod(self._folder, 0o755)  # the whole file system of its processes; their filter of calls keeps it empty
         self._control, theirs = socket.socketpair()
         self._log = tempfile.TemporaryFile()
         with theirs:

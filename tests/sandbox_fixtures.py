@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -12,7 +13,6 @@ import pytest
 import dreamrsi as d
 from dreamrsi import sandbox_server
 from dreamrsi.sandbox import Limits, SandboxedPolicy
-from dreamrsi.sandbox_server import Server
 from strategies import tree_of
 
 
@@ -80,11 +80,16 @@ def attack(code, *off, server=None, **limits):
     return None
 
 
+ALONE = "import ctypes, os\nassert ctypes.CDLL(None).unshare(0x10000000) == 0\nos.chroot('.')"
+
+
 @pytest.fixture(name="hidden", scope="module")
 def hidden_fixture():
     """Whether a policy can be kept from the file system and from its user's processes: root, or user namespaces."""
-    with contextlib.closing(Server()) as server:
-        return attack("assert not os.path.exists('/proc')", server=server) is None
+    return os.getuid() == 0 or subprocess.run([sys.executable, "-c", ALONE], capture_output=True).returncode == 0
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="there is no filter of system calls but on Linux")
 
 
 def needs(condition, reason):
