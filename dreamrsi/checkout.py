@@ -8,6 +8,7 @@ import stat
 import subprocess
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 
 from dreamrsi.commands import printable
@@ -66,12 +67,17 @@ class Checkout:
             raise Unusable(f"cannot be read ({error.strerror})") from None
 
     def changes(self, allowed: Collection[str]) -> list[str]:
-        """What differs from the files that were written, but for those that are ``allowed`` to; a new folder is one."""
+        """What differs from the files that were written, but for those that are ``allowed`` to; a new folder is one.
+
+        At most 10,000 entries of folders are looked at. If there are more the last line says so.
+        """
         found: list[str] = []
         seen: set[str] = set()
         folders = {parent for name in (*self.files, *allowed) for parent in _parents(name)}
+        cut = False
         with suppress(OSError):
-            for name, kind, same in _walk(self._root, self.files, folders):
+            entries = _walk(self._root, self.files, folders)
+            for name, kind, same in islice(entries, _MAX_ENTRIES):
                 seen.add(name)
                 if name in allowed or same:
                     continue
@@ -79,10 +85,13 @@ class Checkout:
                     found.append(f"edited {name}" if kind == "file" else f"replaced {name} by a {kind}")
                 else:
                     found.append(f"added {name}" + ("/" if kind == "folder" else f" (a {kind})" * (kind != "file")))
-        found += [f"deleted {name}" for name in self.files if name not in seen | set(allowed)]
+            cut = next(entries, None) is not None
+        if not cut:
+            found += [f"deleted {name}" for name in self.files if name not in seen | set(allowed)]
         more = len(found) - MAX_CHANGES
         named = [printable(os.fsencode(text), 300) for text in sorted(found)[:MAX_CHANGES]]
-        return [*named, f"and {more} more"] if more > 0 else named
+        named += [f"and {more} more"] * (more > 0)
+        return named + [f"more than {_MAX_ENTRIES} entries; the others were not looked at"] * cut
 
     def __enter__(self) -> Checkout:
         return self
@@ -137,14 +146,10 @@ def _content(parent: int, name: str, found: os.stat_result) -> bytes:
 def _walk(root: int, files: Files, folders: Collection[str]) -> Iterator[tuple[str, str, bool]]:
     """Name and kind of every entry, and whether it is as it was written; new folders are not entered."""
     waiting = [""]
-    count = 0
     while waiting:
         folder = waiting.pop()
         with _inside(root, folder) as parent, os.scandir(parent) as entries:
             for entry in entries:
-                count += 1
-                if count > _MAX_ENTRIES:
-                    return
                 name = f"{folder}/{entry.name}" if folder else entry.name
                 found = entry.stat(follow_symlinks=False)
                 kind = _kind(found.st_mode)

@@ -101,7 +101,7 @@ class CommandDeveloper:
 
     The command runs in a temporary folder with the base version as ``policy.py``, the sources, values and traces of all
     versions, and the rules. Its ``policy.py`` is read back, compared with the earlier versions, screened for numbers
-    copied from the traces (:mod:`dreamrsi.screening`), loaded in the sandbox and rehearsed on a made-up tree. What is
+    copied from the traces (:mod:`dreamrsi.screening`), loaded in the sandbox and rehearsed on made-up trees. What is
     found wrong is handed to a second call, and there is no third. Prompts, outputs and files stay in the version's
     folder.
 

@@ -62,7 +62,11 @@ def end_own() -> None:
 
 
 def end_tree(pid: int) -> None:
-    """Kill a process and its descendants. It is stopped first, so that it starts nothing while they are looked for."""
+    """Kill a process and its descendants.
+
+    It is stopped first: one that starts a new process for each that ends would be ahead of every look, and when it is
+    killed itself what it started last would have no parent to be found by.
+    """
     _send(pid, signal.SIGSTOP)
     end_descendants(pid)
     _send(pid, signal.SIGKILL)

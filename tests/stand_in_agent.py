@@ -6,6 +6,7 @@ The prompt is its last argument or, without one, standard input.
 import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -157,8 +158,6 @@ def hang_orphan():
 
 def hang_deaf():
     """Ignores what can be ignored, and so does its child."""
-    import signal
-
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     hang("session")
@@ -176,8 +175,11 @@ def crash():
 
 
 def kill_group():
+    """Ends what it had started in its group, as some do at their end, and then well itself."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.killpg(0, signal.SIGTERM)
+    time.sleep(0.5)  # for the keeper to be hit, were it in the group
     write()
-    os.killpg(0, 15)
 
 
 if __name__ == "__main__":

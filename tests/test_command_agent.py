@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from dreamrsi import checkout
 from dreamrsi.agents import AgentFailure, Context
 from dreamrsi.checkout import Checkout, Unusable, remove
 from dreamrsi.command_agent import MAX_PROGRAM, CommandAgent, tag_of
@@ -117,6 +118,15 @@ def test_a_good_command_leaves_its_proposal_and_its_program():
 def test_the_first_attempt_of_a_branch_starts_from_the_seed_program():
     made = make("good", Sums().seed_workspace(), Context(0, 1.0))
     assert made.files["proposals/000-solve.py"] == PROGRAM and "proposals/000.md" in made.files
+
+
+def test_the_seed_program_is_there_to_be_read_and_is_none_of_its_own(tmp_path):
+    files, start = Sums().seed_workspace(), Context(0, 1.0)
+    assert "solve.py" not in files
+    make("tell", files, start)
+    assert json.loads((tmp_path / "notes/given").read_text())["files"]["solve.py"] == SEED.decode()
+    failed = failure("nothing", files=files, context=start)
+    assert (failed.status, failed.text) == ("rejected", "the command changed nothing: solve.py is as it was")
 
 
 def test_what_an_earlier_round_left_is_numbered_apart():
@@ -354,3 +364,16 @@ def test_a_folder_too_deep_for_recursion_is_removed_and_many_changes_are_counted
         os.close(here)
     assert not (tmp_path / "checkout").exists()
     remove(tmp_path / "checkout")
+
+
+def test_of_very_many_entries_the_first_are_looked_at_and_the_others_not_said_to_be_gone(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkout, "_MAX_ENTRIES", 80)
+    with Checkout(tmp_path / "checkout", {f"kept {number}": b"" for number in range(50)}) as there:
+        for number in range(100):
+            (there.folder / f"new {number}").touch()
+        changes = there.changes(())
+        assert changes[-1] == "more than 80 entries; the others were not looked at"
+        assert sum(int(c.split()[1]) if c.startswith("and ") else c.startswith("added") for c in changes[:-1]) <= 80
+        assert not any(change.startswith("deleted") for change in changes)
+        monkeypatch.setattr(checkout, "_MAX_ENTRIES", 150)
+        assert there.changes(())[-1] == "and 50 more"

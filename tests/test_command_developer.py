@@ -10,6 +10,7 @@ from dreamrsi import policies
 from dreamrsi.command_developer import POLICY, CommandDeveloper, made_up_trees, rehearse
 from dreamrsi.commands import Command
 from dreamrsi.developers import DeveloperFailure, Request, Version
+from dreamrsi.errors import PolicyError
 from dreamrsi.replay import replay
 from dreamrsi.sandbox import MAX_SOURCE, Limits
 from sandbox_fixtures import no_server_left, nothing_left  # noqa: F401
@@ -112,6 +113,24 @@ def test_the_first_line_of_its_name_is_the_template():
 )
 def test_the_built_in_policies_pass_the_rehearsal(name):
     rehearse(f"from dreamrsi.policies import {name} as Policy\n".encode(), 4)
+
+
+@pytest.mark.parametrize(
+    "fails_if",
+    [
+        "prefix.round == 1 and prefix.best == float('-inf')",
+        "any(branch.origin for branch in prefix.branches)",
+        "prefix.round == 1 and prefix.best > 0 and self.beta == 0",
+        "prefix.round == 1 and prefix.best > 0 and self.beta == 1",
+    ],
+)
+def test_the_rehearsal_takes_every_tree_and_beta(fails_if):
+    later = "        return [OPEN] * (prefix.can_open and len(live) < self.width) + "
+    source = GOOD.replace("        return [b.number", later + "[b.number").replace("live[: self.width]", "live[:3]")
+    rehearse(source.encode(), 4)
+    source = source.replace("if prefix.round == 0:", f"assert not ({fails_if})\n        if prefix.round == 0:")
+    with pytest.raises(PolicyError, match="AssertionError"):
+        rehearse(source.encode(), 4)
 
 
 def test_the_rehearsal_has_what_a_policy_must_cope_with():
