@@ -107,6 +107,7 @@ def program_of(task: Task) -> Program | None:
 
 TASKS = {
     "circle_packing": "dreamrsi.tasks.circle_packing:CirclePacking",
+    "autocorrelation": "dreamrsi.tasks.autocorrelation:Autocorrelation",
     "sum_difference": "dreamrsi.tasks.sum_difference:SumDifference",
 }
 """Name -> where the class of every built-in task is; it is imported when it is asked for."""
