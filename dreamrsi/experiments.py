@@ -208,8 +208,11 @@ def _spread(name: str, found: Interval) -> dict[str, float]:
 
 
 def cell(row: Any, column: str, digits: int = 3) -> str:
-    """A value of a table's row with its interval, ``value [low, high]``."""
-    return "{} [{}, {}]".format(*(text(float(row[column + end]), digits) for end in ("", "_low", "_high")))
+    """A value of a table's row with its interval, ``value [low, high]``; without one where its ends are NaN."""
+    value, low, high = (float(row[column + end]) for end in ("", "_low", "_high"))
+    if math.isnan(low) and math.isnan(high):
+        return f"{text(value, digits)} (one repeat)"
+    return f"{text(value, digits)} [{text(low, digits)}, {text(high, digits)}]"
 
 
 def readable(table: pd.DataFrame, digits: int = 3) -> pd.DataFrame:

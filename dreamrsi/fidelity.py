@@ -193,7 +193,8 @@ def fidelity(
 def summary(rows: pd.DataFrame, rng: np.random.Generator, by: Sequence[str] = ("recorder", "trees")) -> pd.DataFrame:
     """Means of :func:`fidelity` over the repeats with 95 % bootstrap intervals: one row a group.
 
-    Where the rows have a ``world``, it is a stratum, unless it is one of the groups.
+    Where the rows have a ``world``, it is a stratum, unless it is one of the groups. The ends are NaN where there is
+    one repeat: it says nothing of how far another would be.
     """
     found = []
     for key, group in rows.groupby(list(by), sort=False):
@@ -201,6 +202,8 @@ def summary(rows: pd.DataFrame, rng: np.random.Generator, by: Sequence[str] = ("
         for column in ("correlation", "bias", "regret"):
             strata = group.pivot_table(column, "repeat", "world") if "world" in group else group[[column]]
             mean, low, high = interval(strata.to_numpy(), rng)
+            if len(strata) == 1:
+                low = high = math.nan
             row |= {column: mean, f"{column}_low": low, f"{column}_high": high}
         found.append(row)
     return pd.DataFrame(found)

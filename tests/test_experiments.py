@@ -108,6 +108,11 @@ def test_a_cell_shows_no_negative_zero():
     assert experiments.cell(row, "gain", 2) == "0.00 [-1.00, 0.00]"
 
 
+def test_one_repeat_has_no_interval():
+    table = pd.DataFrame({"gain": [0.192, 0.5], "gain_low": [np.nan, 0.25], "gain_high": [np.nan, 1.0]})
+    assert experiments.readable(table).gain.tolist() == ["0.192 (one repeat)", "0.500 [0.250, 1.000]"]
+
+
 def test_contrasts_stand_below_each_other():
     early = [Campaign(c.setting, "fixed early stop", c.seed, c.trees) for c in many() if c.arm == "fixed"]
     table = experiments.contrasts([*many(), *early], rng())

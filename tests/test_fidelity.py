@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from scipy.stats import spearmanr
 
 import dreamrsi as d
 from dreamrsi import fidelity, worlds
+from dreamrsi.experiments import readable
 from dreamrsi.live import live_run
 
 BETAS = {"beta1": 0.02, "beta2": 0.05}
@@ -91,6 +93,22 @@ def test_the_summary_gives_every_group_its_interval():
     stacked = rows.assign(world="a")
     by_world = fidelity.summary(stacked, np.random.default_rng(0), ("world", "recorder", "trees"))
     assert by_world.correlation.tolist() == pytest.approx(found.correlation.tolist())
+
+
+@pytest.mark.parametrize("worlds_", [("mixture",), ("mixture", "plateau")])
+def test_one_repeat_has_a_value_and_no_interval(worlds_):
+    """Resampling one value gives that value again, which is no certainty."""
+
+    def rows(repeats):
+        drawn = [fidelity.fidelity(fidelity.drawn_pools(w, repeats, 1, 3), SOME, **BETAS, sizes=(1,)) for w in worlds_]
+        return pd.concat(table.assign(world=world) for table, world in zip(drawn, worlds_, strict=True))
+
+    one, two = (fidelity.summary(rows(repeats), np.random.default_rng(0)) for repeats in (1, 2))
+    ends = [f"{column}_{end}" for column in ("correlation", "bias", "regret") for end in ("low", "high")]
+    assert one[ends].isna().all(axis=None) and two[ends].notna().all(axis=None)
+    assert one[["correlation", "bias", "regret"]].notna().all(axis=None)
+    cells = readable(one).correlation
+    assert all(cell.endswith(" (one repeat)") for cell in cells) and not cells.str.contains("nan").any()
 
 
 def test_what_cannot_be_done_is_refused():

@@ -109,6 +109,19 @@ def test_fidelity_has_a_line_a_recorder_with_its_intervals():
         assert [t.get_text() for t in ax.get_xticklabels()] == ["1", "2", "4"]
 
 
+def test_one_repeat_is_drawn_as_a_point_without_an_interval():
+    table = ranks().assign(source="synthetic worlds")
+    first = table.recorder == list(fidelity.RECORDERS)[0]
+    table.loc[first, ["correlation_low", "correlation_high"]] = np.nan
+    (ax,) = shown(plots_loop.fidelity(table)).axes
+    spans = []
+    for container in ax.containers:
+        line, _, (bars,) = container.lines
+        assert np.isfinite(line.get_ydata(orig=False)).all()
+        spans.append([float(np.ptp(path.vertices[:, 1])) for path in bars.get_paths()])
+    assert np.isnan(spans[0]).all() and np.isfinite(spans[1:]).all()
+
+
 def test_curse_shows_both_values_and_the_gap():
     means = pd.DataFrame({"versions": [1, 2, 4]})
     for name, values in {"replayed": [1.0, 2.0, 3.0], "fresh": [1.0, 1.5, 1.6], "gap": [0.0, 0.5, 1.4]}.items():
