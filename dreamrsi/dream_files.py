@@ -188,6 +188,8 @@ def begin(folder: Path, settings: Mapping[str, Any]) -> bool:
         The folder holds a dream with other settings, or dream.json is something else.
     """
     path = folder / "dream.json"
+    for torn in folder.glob(".dream.json.*"):  # of a write that was killed; the caller holds the lock
+        torn.unlink(missing_ok=True)
     if not path.exists():
         _write_json(path, {"format": FORMAT, "settings": settings})
         return False

@@ -122,3 +122,10 @@ def test_what_a_killed_dream_left_of_a_version_is_removed(tmp_path):
     assert run(tmp_path, HALF, ALL).selected.number == 2
     assert not (place / "work").exists()
     assert (place / "policy.py").read_bytes() == ALL
+
+
+def test_what_a_killed_write_of_dream_json_left_is_removed(tmp_path):
+    run(tmp_path, HALF)
+    (tmp_path / ".dream.json.x1y2").write_text("torn")
+    run(tmp_path, HALF)
+    assert not list(tmp_path.glob(".dream.json.*")) and (tmp_path / "dream.json").exists()
