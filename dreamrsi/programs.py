@@ -21,7 +21,7 @@ import msgspec
 from dreamrsi.sandbox_child import Loaded
 from dreamrsi.sandbox_confine import MAX_TEXT, Setup
 from dreamrsi.sandbox_program import Call, Done, Given, Go
-from dreamrsi.sandbox_server import Gone, Late, Process, Server, printable, shared
+from dreamrsi.sandbox_server import Gone, Late, Process, Server, check_limits, printable, shared
 from dreamrsi.sandbox_values import pack, unpack
 from dreamrsi.tasks import Program
 
@@ -43,12 +43,21 @@ class Limits:
     memory : bytes of address space beyond what the imports took, arguments included. Not enforced on macOS.
     cpu_seconds : CPU time of the process, its imports and all calls together.
     output : bytes that a value may have.
+
+    Raises
+    ------
+    UserError
+        One of them is no positive number.
     """
 
     seconds: float = 60.0
     memory: int = 2**30
     cpu_seconds: int = 600
     output: int = 2**24
+
+    def __post_init__(self) -> None:
+        given = {name: getattr(self, name) for name in self.__slots__}
+        check_limits(("memory", "cpu_seconds", "output"), **given)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +22,11 @@ import msgspec
 
 from dreamrsi.errors import IllegalBatch, PolicyError, UserError
 from dreamrsi.prefix import Prefix
-from dreamrsi.replay import Episode, failed, replay
-from dreamrsi.sandbox_child import MAX_ANSWERS, Answer, Ask, Loaded, Plan, Planned
+from dreamrsi.replay import Episode
+from dreamrsi.sandbox_child import FLUSH, MAX_ANSWERS, Answer, Ask, Loaded, Plan, Planned
 from dreamrsi.sandbox_confine import MAX_TEXT, Setup
 from dreamrsi.sandbox_feed import Feed, Walk
-from dreamrsi.sandbox_server import Gone, Process, Server, printable, shared, shutdown
+from dreamrsi.sandbox_server import Gone, Process, Server, check_limits, printable, shared, shutdown
 from dreamrsi.sandbox_values import unpack
 from dreamrsi.tree import Tree
 
@@ -37,6 +39,7 @@ _MAX_MESSAGE = 2**20  # bytes that are read of one message from a policy's proce
 _MAX_PLAN = 2**16  # bytes of a plan
 _IMPORT_SECONDS = 60.0  # for the libraries that a policy imports; the policy's own time starts after them
 _MAX_NAME = 100
+_TOTAL_AN_ATTEMPT = 0.05  # seconds that a replay of many trees has for each of their attempts, beyond Limits.total
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +51,23 @@ class Limits:
     seconds : wall time of one ``choose()`` with the ``start()`` before it; also of loading, without its imports.
     memory : bytes of address space beyond what the imports took. Not enforced on macOS.
     cpu_seconds : CPU time of one process, all its episodes together.
+    total : wall time of all choices of one replay in lockstep (:func:`replay_sandboxed`; with ``fresh``, of one
+        episode), and 0.05 s more for every attempt that its trees hold. Live runs have no such limit.
+
+    Raises
+    ------
+    UserError
+        One of them is no positive number.
     """
 
     seconds: float = 5.0
     memory: int = 2**30
     cpu_seconds: int = 600
+    total: float = 60.0
+
+    def __post_init__(self) -> None:
+        given = {name: getattr(self, name) for name in self.__slots__}
+        check_limits(("memory", "cpu_seconds"), **given)
 
 
 def load_policy(path: str | os.PathLike[str], *, limits: Limits | None = None) -> SandboxedPolicy:
@@ -121,10 +136,7 @@ def replay_sandboxed(
     for tree in trees:
         with SandboxedPolicy(content, file, limits=limits) as policy:
             policy.beta = beta
-            try:
-                episodes.append(replay(policy, tree, width, max_rounds))
-            except PolicyError as error:
-                episodes.append(failed(policy.name, tree.name, error))
+            episodes += policy.replay_all([tree], width, max_rounds)
     return episodes
 
 
@@ -163,6 +175,7 @@ class SandboxedPolicy:
         self._given_server = _server
         self._process: Process | None = None
         self._closed = False
+        self._total = self._left = math.inf  # seconds for all choices of a replay, and what is left of them
         self._feed: Feed | None = None
         loaded = self._launch()
         self.name = printable(loaded.name or "", _MAX_NAME) or Path(file).stem
@@ -199,6 +212,7 @@ class SandboxedPolicy:
         if width < 1:
             raise UserError(f"width is {width}; a batch needs room for at least one pick")
         self._begin(width)
+        self._total = self._left = self._limits.total + _TOTAL_AN_ATTEMPT * sum(map(len, trees))
         walks = [Walk(self, number, tree, width, max_rounds) for number, tree in enumerate(trees)]
         running = [walk for walk in walks if walk.episode is None]
         while running:
@@ -270,6 +284,7 @@ class SandboxedPolicy:
         if self._cap is not None:
             self._cap = _MAX_MESSAGE + MAX_ANSWERS * 5 * width  # a pick takes at most five bytes
         self._feed = None
+        self._total = self._left = math.inf
 
     def _launch(self) -> Loaded:
         """Start the process and let it load the policy."""
@@ -299,10 +314,11 @@ class SandboxedPolicy:
         answers = [] if answers is None else answers
         process = self._process
         assert process is not None
+        deadline = time.monotonic() + self._left
         try:
             process.send(_encode(asks), self._limits.seconds)
             while len(answers) < len(asks):
-                part = _decode(process.receive(self._limits.seconds, "choose()", self._cap))
+                part = _decode(self._receive(process, deadline - time.monotonic()))
                 if not 0 < len(part) <= len(asks) - len(answers):
                     raise msgspec.ValidationError(f"{len(part)} answers to {len(asks) - len(answers)} questions")
                 answers += part
@@ -314,7 +330,16 @@ class SandboxedPolicy:
         except BaseException:  # Ctrl-C: question and answer would no longer go together
             process.end()
             raise
+        finally:
+            self._left = deadline - time.monotonic()
         return answers
+
+    def _receive(self, process: Process, left: float) -> bytes:
+        """The next answers. What took less than FLUSH may wait for the choice that follows it."""
+        seconds = self._limits.seconds
+        if left < seconds + FLUSH:
+            return process.receive(left, "all choices of this replay together", self._cap, self._total)
+        return process.receive(seconds + FLUSH, "choose()", self._cap, seconds)
 
     def _plan(self, question: Plan) -> Any:
         process = self._process

@@ -45,7 +45,8 @@ from dreamrsi.sandbox_values import pack
 REQUEST = struct.Struct("<cq")  # to the server: what to do, and with which process
 REPLY = struct.Struct("<qi")  # from the server: a process id and a wait status
 MAX_ANSWERS = 100  # in one message
-_FLUSH = 0.5  # seconds after which answers that are there are sent, though others are still to come
+FLUSH = 0.02
+"""Seconds after which answers that are there are sent, though others are still to come: the caller waits for each."""
 _EXIT_WAIT = 0.5  # seconds that a process which closed its channel has to end, so that its exit code is known
 
 
@@ -259,7 +260,7 @@ def _answer(made: type, name: str, file: str) -> None:
         sent = time.monotonic()
         for ask in asks:
             answers.append(_choose(made, name, file, ask, known, episodes))
-            if len(answers) == MAX_ANSWERS or time.monotonic() - sent > _FLUSH:
+            if len(answers) == MAX_ANSWERS or time.monotonic() - sent > FLUSH:
                 send(encode(answers))
                 answers = []
                 sent = time.monotonic()

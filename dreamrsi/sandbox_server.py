@@ -179,8 +179,8 @@ class Process:
         except OSError:
             raise self._epitaph() from None
 
-    def receive(self, seconds: float, what: str, cap: int | None) -> bytes:
-        """Return the next message.
+    def receive(self, seconds: float, what: str, cap: int | None, said: float | None = None) -> bytes:
+        """Return the next message. ``said`` are the seconds that the error names, where they are others.
 
         Raises
         ------
@@ -188,12 +188,13 @@ class Process:
             The process ended; or ``what`` took longer than ``seconds``; or the message has more than ``cap`` bytes.
         """
         deadline = time.monotonic() + seconds
-        self._fill(4, deadline, f"{what} took longer than {seconds:g} s")
+        late = f"{what} took longer than {seconds if said is None else said:g} s"
+        self._fill(4, deadline, late)
         size = int.from_bytes(self._buffer[:4], "little")
         if cap is not None and size > cap:
             self.end()
             raise Gone(f"answered with {size} bytes; at most {cap} are read")
-        self._fill(4 + size, deadline, f"{what} took longer than {seconds:g} s")
+        self._fill(4 + size, deadline, late)
         body = bytes(self._buffer[4 : 4 + size])
         del self._buffer[: 4 + size]
         return body
@@ -218,6 +219,8 @@ class Process:
     def _epitaph(self) -> Gone:
         """How a process that hung up came to its end."""
         status = self._status(wait=True)
+        if status is None:
+            return Gone("the sandbox's server was ended from outside, or for want of memory, and the process with it")
         if os.WIFEXITED(status):
             return Gone(f"the process ended by itself with exit code {os.WEXITSTATUS(status)}")
         number = os.WTERMSIG(status)
@@ -234,15 +237,35 @@ class Process:
         """Whether it can be asked: it and the server have not ended, and it is no copy that came with a fork."""
         return not self.ended and self._owner == os.getpid() and self._server.alive
 
-    def _status(self, wait: bool) -> int:
+    def _status(self, wait: bool) -> int | None:
+        """Its wait status, and its end; None where the server, which knows it, is gone itself."""
         self.ended = True
         self._channel.close()
         if self._owner != os.getpid():
             return 0
         try:
             return self._server.end(self.pid, wait)
-        except (OSError, UserError):  # the server is gone and has taken its processes along
-            return int(signal.SIGKILL)
+        except (OSError, UserError):  # it has taken its processes along
+            return None
+
+
+_MOST = {"memory": 2**50, "output": 2**31}  # of the others, which are seconds, 10^9
+
+
+def check_limits(whole: Sequence[str], **given: float) -> None:
+    """Check what a caller gave as limits, of which those named ``whole`` are whole numbers.
+
+    Raises
+    ------
+    UserError
+        One is no positive number, or too large for the system.
+    """
+    for name, value in given.items():
+        kinds = int if name in whole else (int, float)
+        most = _MOST.get(name, 10**9)
+        if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value <= most:
+            kind = "whole number" if name in whole else "number"
+            raise UserError(f"Limits: {name} is {value!r}; give a {kind} above 0, at most {most}")
 
 
 def printable(text: str, size: int) -> str:

@@ -212,12 +212,6 @@ def test_an_illegal_batch_fails_its_own_episode_and_the_others_go_on():
     assert episodes[::2] == replay_sandboxed(source, [TREE, other, TREE], 2, max_rounds=2, fresh=True)[::2]
 
 
-def test_slow_choices_of_many_episodes_are_not_taken_for_silence():
-    source = policy_source("time.sleep(0.3)\nreturn []", head="import time")
-    episodes = replay_sandboxed(source, [TREE] * 5, limits=Limits(seconds=0.9))
-    assert [e.reason for e in episodes] == ["stopped"] * 5
-
-
 def test_more_episodes_than_fit_in_one_message():
     number = sandbox.MAX_ANSWERS + 7
     error = "x" * 3000
