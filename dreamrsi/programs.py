@@ -28,6 +28,9 @@ from dreamrsi.tasks import Program
 MAX_SOURCE = 2**20
 """Bytes that a program's source may have."""
 
+MAX_NUMBERS = 10**6
+"""Numbers that the arrays of an artifact may have together: as texts they take up to 25 bytes each, as objects more."""
+
 _MAX_ANSWER = 2**16  # bytes that are read of any answer but a value
 _IMPORT_SECONDS = 120.0  # for the libraries that a program imports; its own time starts after them
 _TOKEN = 8  # bytes
@@ -128,8 +131,9 @@ def make_artifact(program: Program, source: bytes, seed: int, *, scratch: str | 
         return result
     try:
         return Result("ok", artifact_bytes(result.value), None, result.seconds, result.untimed)
-    except ValueError as error:
-        return Result("error", None, f"{program.path}: solve() returned {error}", result.seconds, result.untimed)
+    except (ValueError, RecursionError) as error:
+        problem = "too deep a nesting" if isinstance(error, RecursionError) else error
+        return Result("error", None, f"{program.path}: solve() returned {problem}", result.seconds, result.untimed)
 
 
 def artifact_bytes(value: Any) -> bytes:
@@ -140,14 +144,22 @@ def artifact_bytes(value: Any) -> bytes:
     Raises
     ------
     ValueError
-        It holds complex numbers.
+        It holds complex numbers, floats wider than float64, or more than ``MAX_NUMBERS`` numbers in arrays.
+    RecursionError
+        It is nested too deep.
     """
+    numbers = 0
 
     def plain(part: Any) -> Any:
-        listed = part.tolist()
+        nonlocal numbers
         if part.dtype.kind == "c":
             raise ValueError("complex numbers, which JSON has none of")
-        return listed
+        if part.dtype.kind == "f" and part.dtype.itemsize > 8:
+            raise ValueError(f"numbers of {part.dtype}; make them float64")
+        numbers += part.size
+        if numbers > MAX_NUMBERS:
+            raise ValueError(f"arrays of more than {MAX_NUMBERS:,} numbers, which is too much for an artifact")
+        return part.tolist()
 
     if hasattr(value, "tolist"):
         value = plain(value)

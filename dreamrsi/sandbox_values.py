@@ -13,6 +13,7 @@ MAX_PLAIN = 4 * 2**20
 MAX_ARRAYS = 1000
 
 _KINDS = "biufc"  # kinds of numbers; no objects, no texts, no records
+_WIDEST = {"f": 8, "c": 16}  # bytes; wider floats differ between machines, and Python has none
 _REFERENCE = 1  # code of the extension that stands for an array: its number
 
 
@@ -45,7 +46,9 @@ def pack(value: Any) -> bytes:
             arrays.append(_pack_array(numpy, part))
             return msgspec.msgpack.Ext(_REFERENCE, (len(arrays) - 1).to_bytes(4, "little"))
         if numpy is not None and isinstance(part, (numpy.bool_, numpy.integer, numpy.floating)):
-            return part.item()
+            plain = part.item()
+            if not isinstance(plain, numpy.generic):  # an extended float has nothing plainer
+                return plain
         raise TypeError(f"a {type(part).__name__} is neither a JSON value nor an array")
 
     plain = msgspec.msgpack.encode(value, enc_hook=hook)
@@ -57,6 +60,8 @@ def pack(value: Any) -> bytes:
 def _pack_array(numpy: Any, array: Any) -> _Array:
     if array.dtype.kind not in _KINDS:
         raise TypeError(f"an array of {array.dtype} holds no numbers")
+    if array.dtype.itemsize > _WIDEST.get(array.dtype.kind, 8):
+        raise TypeError(f"an array of {array.dtype} has numbers that are too wide; make it one of float64")
     return _Array(array.dtype.str, list(array.shape), bytearray(numpy.ascontiguousarray(array).tobytes()))
 
 
@@ -95,7 +100,7 @@ def _unpack_array(array: _Array) -> Any:
     import numpy
 
     dtype = numpy.dtype(array.dtype)
-    if dtype.kind not in _KINDS or dtype.str != array.dtype:
+    if dtype.kind not in _KINDS or dtype.str != array.dtype or dtype.itemsize > _WIDEST.get(dtype.kind, 8):
         raise ValueError(f"{array.dtype[:20]!r} is no type of numbers")
     if any(n < 0 for n in array.shape) or math.prod(array.shape) * dtype.itemsize != len(array.data):
         raise ValueError("an array whose shape does not fit its bytes")

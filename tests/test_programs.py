@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import time
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from dreamrsi.tasks import Program
 from dreamrsi.tasks.circle_packing import CirclePacking
 from dreamrsi.workspace import Workspaces
 from program_fixtures import Gone, ProgramTask, Writer
-from sandbox_fixtures import no_server_left, nothing_left  # noqa: F401
+from sandbox_fixtures import needs, no_server_left, nothing_left  # noqa: F401
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(),
@@ -190,6 +191,57 @@ def test_arrays_in_an_artifact_become_lists_that_read_back_the_same():
     assert programs.artifact_bytes(np.array([[1, 2], [3, 4]])) == b"[[1, 2],\n [3, 4]]\n"
     with pytest.raises(ValueError, match="complex numbers"):
         programs.artifact_bytes([draw * 1j])
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("np.full((1, 2**24 - 200), -128, np.int8)", "solve() returned arrays of more than 1,000,000 numbers"),
+        ("[np.zeros(600_000, bool), {'x': np.zeros(600_000, bool)}]", "solve() returned arrays of more than 1,000,000"),
+        ("np.ones(3, np.longdouble)", "cannot be sent (TypeError: an array of float128 has numbers that are too wide"),
+        ("[np.longdouble(1)]", "cannot be sent (TypeError: a longdouble is neither"),
+        ("np.ones(3, np.clongdouble)", "cannot be sent (TypeError: an array of complex256 has numbers that are too"),
+        ("np.ones(3, complex)", "solve() returned complex numbers"),
+    ],
+)
+def test_values_that_make_no_artifact(tmp_path, value, problem):
+    needs(np.dtype(np.longdouble).itemsize == 16, "no extended floats here")
+    program = Program("solve.py", "a.json", "", b"")
+    source = f"import numpy as np\ndef solve(seed): return {value}".encode()
+    before = peak()
+    result = programs.make_artifact(program, source, 1, scratch=tmp_path)
+    assert result.status == "error" and problem in result.reason
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 2**10, (
+        "kilobytes, for 16 million numbers"
+    )
+
+
+def test_an_artifact_is_bounded_however_often_it_names_one_array():
+    many = np.zeros(10**6)
+    assert programs.artifact_bytes([many]).count(b"0.0") == 10**6
+    with pytest.raises(ValueError, match="more than 1,000,000 numbers"):
+        programs.artifact_bytes([many] * 10**4)
+    with pytest.raises(ValueError, match="numbers of float128; make them float64"):
+        programs.artifact_bytes([np.ones(2, np.longdouble)])
+
+
+@pytest.mark.parametrize("depth", [300, 900, 985, 1500])
+def test_a_deep_value_is_an_artifact_or_an_error(tmp_path, depth):
+    source = f"def solve(seed):\n    x = []\n    for _ in range({depth}): x = [x]\n    return x".encode()
+    result = programs.make_artifact(Program("solve.py", "a.json", "", b""), source, 1, scratch=tmp_path)
+    assert result.status in {300: ["ok"], 1500: ["error"]}.get(depth, ["ok", "error"])
+    assert result.status == "error" or result.value.count(b"[") == depth + 1
+
+
+def test_too_deep_a_value_for_json_is_an_error(tmp_path, monkeypatch):
+    """Whatever nesting the values' own check lets through."""
+
+    def deep(value):
+        raise RecursionError
+
+    monkeypatch.setattr(programs, "artifact_bytes", deep)
+    result = programs.make_artifact(Program("p.py", "a.json", "", b""), b"def solve(s): return 1", 1, scratch=tmp_path)
+    assert (result.status, result.reason) == ("error", "p.py: solve() returned too deep a nesting")
 
 
 # Attempts.

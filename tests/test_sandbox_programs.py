@@ -307,11 +307,14 @@ def raw(plain, arrays):
         raw(b"\xc0", [["O", [1], b"x" * 8]]),
         raw(b"\xc0", [["f8,f8", [1], b"x" * 16]]),
         raw(b"\xc0", [["nonsense", [1], b"x" * 8]]),
+        raw(b"\xc0", [["f8", [1], b"x" * 8]]),  # another way to write <f8
+        raw(b"\xc0", [["(2,)<f4", [1], b"x" * 8]]),
+        raw(b"\xc0", [["<f16", [1], b"x" * 16]]),
         raw(b"\xc0", [["<i8", [0], b""]] * (MAX_ARRAYS + 1)),
         raw(b"\xdd" + struct.pack(">I", 2**32 - 1), []),  # a list that says it is long
         raw(b"x" * (MAX_PLAIN + 1), []),
     ],
-    ids=range(14),
+    ids=range(17),
 )
 def test_forged_bytes_are_refused(body):
     with pytest.raises(ValueError):
