@@ -42,7 +42,13 @@ HEIGHTS = st.lists(st.integers(-1000, 1000).map(lambda v: v / 64), min_size=1, m
 
 def test_golden_values():
     constant = judge([1.0] * 60)
-    assert constant.metrics == {"c3": 2.0, "c3_at_most": "2.000000000000", "cells": 60, "exact": True}
+    assert constant.metrics == {
+        "c3": 2.0,
+        "c3_at_most": "2.000000000000",
+        "c3_without_absolute_value": 2.0,
+        "cells": 60,
+        "exact": True,
+    }
     assert constant.score <= Fraction(REFERENCE) / 2 and constant.score == pytest.approx(REFERENCE / 2, abs=1e-15)
     # By hand: c of [3, -1, 2] is 9, -6, 13, -4, 4 and the sum is 4, so 6 * 13 / 16.
     assert judge([3, -1, 2]).metrics["c3"] == 78 / 16
@@ -63,8 +69,9 @@ def test_the_start_of_the_first_publication():
 @settings(max_examples=150, deadline=None)
 @given(HEIGHTS)
 def test_the_quotient_is_that_of_the_definition(heights):
-    lower, upper = quotient(heights)
+    lower, upper, one_sided = quotient(heights)
     assert lower == upper == plain(heights)
+    assert one_sided == plain(heights, absolute=lambda v: v) <= upper
 
 
 @settings(max_examples=100, deadline=None)
@@ -75,7 +82,7 @@ def test_bounds_hold_for_any_floats(heights):
     if sum(map(Fraction, heights)) == 0:
         assert result.status == "invalid"
     elif result.status == "ok":
-        exact, (lower, upper) = plain(heights), quotient(heights)
+        exact, (lower, upper, _) = plain(heights), quotient(heights)
         assert lower <= exact <= upper <= exact * (1 + Fraction(1, 10**9))
         assert Fraction(result.metrics["c3"]) >= exact and Fraction(result.metrics["c3_at_most"]) >= exact
         assert result.score <= Fraction(REFERENCE) / exact
@@ -130,6 +137,8 @@ def test_a_sign_trick_gains_nothing():
     assert plain(heights, absolute=lambda v: v) == Fraction(10 * 27, 9)
     assert plain(heights) == quotient(heights)[1] == Fraction(10 * 47, 9)
     assert judge(heights).score < REFERENCE * 9 / 270
+    metrics = judge(heights).metrics
+    assert (metrics["c3"], metrics["c3_without_absolute_value"]) == pytest.approx((470 / 9, 30))
     # The whole function negated has the same autoconvolution, and so has each of these: the sum enters squared.
     assert judge([-h for h in heights]).score == judge(heights).score
     assert judge(np.abs(heights).tolist()).score != judge(heights).score

@@ -44,11 +44,12 @@ def evaluate(artifact: bytes | None) -> Evaluation:
     """Score the bytes of ``heights.json``; a flaw gives status ``invalid`` and its reason, never an exception.
 
     ``metrics``: ``c3`` is the quotient as a float, rounded up; ``c3_at_most`` the same as decimals, rounded up, so
-    that every printed digit is proven; ``cells`` is n; ``exact`` says that nothing was cut off.
+    that every printed digit is proven; ``c3_without_absolute_value`` the quotient of max c instead of max|c|, rounded
+    up, because some published numbers are of that kind; ``cells`` is n; ``exact`` says that nothing was cut off.
     """
     try:
         heights = read_heights(artifact)
-        lower, upper = quotient(heights)
+        lower, upper, one_sided = quotient(heights)
     except ValueError as error:
         return invalid(str(error))
     return Evaluation(
@@ -56,6 +57,7 @@ def evaluate(artifact: bytes | None) -> Evaluation:
         metrics={
             "c3": _up(upper),
             "c3_at_most": decimals_up(upper),
+            "c3_without_absolute_value": _up(one_sided),
             "cells": len(heights),
             "exact": lower == upper,
         },
@@ -93,8 +95,10 @@ def _height(number: int, item: object) -> float:
     return float(item)
 
 
-def quotient(heights: list[float]) -> tuple[Fraction, Fraction]:
-    """The quotient 2 n max|c| / (sum f)^2, bounded from below and above; the bounds are equal if nothing was cut off.
+def quotient(heights: list[float]) -> tuple[Fraction, Fraction, Fraction]:
+    """The quotient 2 n max|c| / (sum f)^2, bounded from below and above, and that of max c, bounded from above.
+
+    The first two are equal if nothing was cut off.
 
     Raises
     ------
@@ -103,15 +107,17 @@ def quotient(heights: list[float]) -> tuple[Fraction, Fraction]:
     """
     numbers, cut = _whole_numbers(heights)
     n, total = len(numbers), abs(sum(numbers))
-    largest = max(map(abs, autoconvolution(numbers)))
+    c = autoconvolution(numbers)
+    highest = max(c)
+    largest = max(highest, -min(c))
     # Each number is less than 1 off. A product of two is then less than 2 M + 1 off, M bounding all magnitudes.
     off = n * (2 * 2**BITS + 1) if cut else 0
     off_total = n if cut else 0
     if total <= off_total or 2 * n * (largest + off) > WORST * (total - off_total) ** 2:
         raise ValueError("the sum of the heights is zero, or so small beside them that the quotient is above 10^6")
-    upper = Fraction(2 * n * (largest + off), (total - off_total) ** 2)
+    least = (total - off_total) ** 2
     lower = Fraction(2 * n * max(largest - off, 0), (total + off_total) ** 2)
-    return lower, upper
+    return lower, Fraction(2 * n * (largest + off), least), Fraction(2 * n * (highest + off), least)
 
 
 def _whole_numbers(heights: list[float]) -> tuple[list[int], bool]:
