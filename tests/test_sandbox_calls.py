@@ -21,7 +21,7 @@ from dreamrsi.sandbox import SandboxedPolicy
 from dreamrsi.sandbox_calls import _ARCHITECTURES, _filter, filter_calls
 from dreamrsi.sandbox_confine import LoadError, Setup, confine
 from dreamrsi.sandbox_server import Server, clean_environment
-from sandbox_fixtures import FIXED, attack, linux, no_server_left, nothing_left, policy_source  # noqa: F401
+from sandbox_fixtures import FIXED, attack, linux, needs, no_server_left, nothing_left, policy_source  # noqa: F401
 from test_dream_attacks import COSTS, EVERYTHING, HISTORY, HONEST
 
 pytestmark = linux
@@ -214,15 +214,31 @@ raise ValueError([
 """
 
 
-def test_the_state_that_a_policy_runs_in():
-    told = attack(STATE).partition("ValueError: ")[2].rpartition(" (policy.py")[0]
-    who, flags, limits, descriptors = eval(told)
+def state(*off, server=None):
+    told = attack(STATE, *off, server=server).partition("ValueError: ")[2].rpartition(" (policy.py")[0]
+    return eval(told)
+
+
+@pytest.mark.parametrize("off", [[], ["user"]])
+def test_the_state_that_a_policy_runs_in(off):
+    """Also where the user stays the same: a change of user sets some of it by the way."""
+    _, flags, limits, descriptors = state(*off)
     assert flags == {"death": 9, "dumpable": 0, "no_new_privs": 1}
     assert limits == [(0, 0)] * 4
     assert descriptors == [0, 1, 2, 3]
-    if os.getuid() == 0:
-        user, group = sandbox_confine.nobody()
-        assert who == ((user,) * 3, (group,) * 3, [])
+
+
+def test_root_becomes_nobody_and_leaves_its_groups():
+    needs(os.getuid() == 0, "an ordinary user stays one")
+    groups = os.getgroups()
+    os.setgroups([0, 5])
+    try:
+        with contextlib.closing(Server()) as server:
+            who, *_ = state(server=server)
+    finally:
+        os.setgroups(groups)
+    user, group = sandbox_confine.nobody()
+    assert who == ((user,) * 3, (group,) * 3, [])
 
 
 # The filter as a program: what it says, on both architectures, whatever this machine is.
