@@ -167,7 +167,8 @@ def ruler(skeleton: Skeleton, draw: Draw) -> Skeleton:
     start = Ruler(tuple(half[: solver.LONGEST_FRINGE]), step)
     while start.middle < 0:
         start = Ruler(start.fringe[:-1], step) if len(start.fringe) > 1 else Ruler((1,), 1)
-    run = solver.anneal(start, draw, RULER_STEPS, 1e-4, 2e-5)
+    hot = draw.choice((1e-4, solver.HOT))  # to refine this ruler, or to find another one
+    run = solver.anneal(start, draw, RULER_STEPS, hot, hot / 2)
     best, _ = max(run, key=lambda state: state[1])
     return skeletons.read(rulers.elements(best, rulers.rate(best)[1]))
 

@@ -5,8 +5,10 @@ elements that are allowed, so every state uses them as well as it can. Rulers th
 forbidden but priced, by the score itself. A run starts at random gaps and cools geometrically, accepting a loss d with
 probability exp(-d / T). Small moves change, shift, swap, merge, split, insert or delete gaps.
 
-Runs of 300,000 steps (some 4 seconds) end, with few exceptions, in one of two rulers: step 16 and score 1.1453940, or
-step 17 and 1.1454768. Restarting beats cooling longer.
+The temperature hardly falls, and what counts is the best ruler on the way: cold runs end in the ruler of step 16 and
+gaps 1, which scores 1.1453940, and stay there. Better ones (1.1454768 and 1.1454974, both of step 17) lie behind worse
+ones. A run is a million steps, some 3 seconds on an idle core: three of four steps lead to a ruler that was rated
+a moment ago.
 """
 
 from __future__ import annotations
