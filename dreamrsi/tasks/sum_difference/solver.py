@@ -7,8 +7,7 @@ probability exp(-d / T). Small moves change, shift, swap, merge, split, insert o
 
 The temperature hardly falls, and what counts is the best ruler on the way: cold runs end in the ruler of step 16 and
 gaps 1, which scores 1.1453940, and stay there. Better ones (1.1454768 and 1.1454974, both of step 17) lie behind worse
-ones. A run is a million steps, some 3 seconds on an idle core: three of four steps lead to a ruler that was rated
-a moment ago.
+ones. A run is a million steps, some 3 seconds on an idle core: nine of ten lead to a ruler that was rated a moment ago.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import exp
 
-from dreamrsi.tasks.sum_difference.evaluate import count, value
 from dreamrsi.tasks.sum_difference.ruler import Ruler, elements, rate
 
 STEPS = 1_000_000
@@ -32,7 +30,10 @@ WATCH = 2000
 
 @dataclass(frozen=True)
 class Found:
-    """A set that was the best so far, when it was found, and in which run (from 1) of the annealing."""
+    """A set that was the best so far, its score in closed form (the judge's to 1e-12), when it was found, in which run.
+
+    Runs of the annealing count from 1.
+    """
 
     elements: list[int]
     score: float
@@ -41,7 +42,13 @@ class Found:
 
 
 def solve(seed: int, seconds: float = 60.0, target: float = float("inf")) -> Found:
-    """The best set found in ``seconds``, or the first that scores ``target``."""
+    """The best set found in ``seconds``, or the first that scores ``target``.
+
+    Raises
+    ------
+    ValueError
+        No time, so nothing was found.
+    """
     best = None
     for best in search(seed, seconds):
         if best.score >= target:
@@ -65,14 +72,9 @@ def search(seed: int, seconds: float = 60.0) -> Iterator[Found]:
         for number, (ruler, score) in enumerate(steps):
             if score > top + 1e-12:
                 top = score
-                yield _checked(ruler, time.perf_counter() - began, run)
+                yield Found(elements(ruler, rate(ruler)[1]), score, time.perf_counter() - began, run)
             if number % WATCH == 0 and time.perf_counter() - began >= seconds:
                 return
-
-
-def _checked(ruler: Ruler, seconds: float, run: int) -> Found:
-    made = elements(ruler, rate(ruler)[1])
-    return Found(made, value(len(made), *count(made)), seconds, run)
 
 
 def random_ruler(draw: random.Random) -> Ruler:
