@@ -4,7 +4,8 @@
 
 A row a seed, one core each, about 15 minutes; --effort 0.02 is a quick look. The pools of finished levels stay in the
 folder, and the same command goes on behind them. Quotients are proven: rounded up at the twelfth decimal in exact
-arithmetic. Published, lower being better: AlphaEvolve 1.455700, SimpleTES 1.453675, Dream-RSI 1.456375.
+arithmetic. Published, lower being better: SimpleTES 1.453675, AlphaEvolve 1.455700 (which seems to leave out the
+absolute value, dreamrsi/tasks/autocorrelation/__init__.py), Dream-RSI 1.456375.
 --keep writes the best construction, if it is better than the one in that file.
 """
 

@@ -9,8 +9,8 @@ and each f shows that the constant C3 is no larger than its own quotient of the 
 C3 >= 1 is clear, because f * f lives on an interval of length 1 and has the integral (integral of f)^2; no better bound
 from below seems to be known (teorth.github.io/optimizationproblems, constant 1d). That list has 1.4688 (AlphaEvolve)
 and 1.463072 as the smallest quotients, and warns that smaller ones in print drop the absolute value, which is another
-problem: a deep negative part is free there. AlphaEvolve's 1.4557 seems to be of that kind. The 1.453675 of SimpleTES is not:
-its released construction, evaluated anew, has the quotient 1.45367547 with and without the absolute value.
+problem: a deep negative part is free there. AlphaEvolve's 1.4557 seems to be of that kind. The 1.453675 of SimpleTES is
+not: its released construction, evaluated anew, has the quotient 1.45367547 with and without the absolute value.
 """
 
 from __future__ import annotations
