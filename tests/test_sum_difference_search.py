@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from dreamrsi import Tree, policies, replay
 from dreamrsi.files import in_checkout
 from dreamrsi.tasks.sum_difference import START, SumDifference, write_set
 from dreamrsi.tasks.sum_difference import ruler as rulers
@@ -169,3 +170,21 @@ def test_a_row_of_the_benchmark_goes_on_after_the_seeds_it_has(tmp_path, monkeyp
     assert (kept["score"], kept["construction"], kept["seed"]) == (3.0, [6], 2)
     math_rows.run_row("toy", row, 1, 5.0, again=True, keep=False)
     assert asked == [0, 1, 2, 0]
+
+
+def test_the_recorded_run_is_whole_and_its_policy_repeats_it():
+    tree = Tree.load(in_checkout("examples/sum_difference.jsonl"))
+    assert [len(branch) for branch in tree.branches] == [11] * 10
+    assert tree.header.task == TASK.name and not tree.header.synthetic
+    episode = replay(policies.make(tree.header.policy), tree, tree.header.width)
+    assert episode.picks == tree.picks
+    assert tree.root == judged(START).score
+    assert {attempt.tag for attempt in tree.attempts} <= set(MOVES)
+    for attempt in tree.attempts:
+        counts = (attempt.metrics[f"{name}_size"] for name in ("set", "sumset", "diffset"))
+        assert attempt.score == value(*counts)
+    # What examples/README.md says of it.
+    assert tree.root == pytest.approx(1.059793, abs=1e-6)
+    assert tree.best == pytest.approx(1.145476825, abs=1e-9)
+    assert (tree.best_attempt.branch, tree.best_attempt.attempt) == (4, 5)
+    assert all(attempt.status == "ok" for attempt in tree.attempts)
