@@ -8,6 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dreamrsi import tasks
+from dreamrsi.programs import make_artifact
 from dreamrsi.tasks.sum_difference import START, SumDifference, write_set
 from dreamrsi.tasks.sum_difference.evaluate import count, evaluate, read_set
 
@@ -200,3 +201,20 @@ def test_numbers_survive_the_artifact():
 def test_the_registry():
     task = tasks.make("sum_difference")
     assert isinstance(task, SumDifference) and tasks.make(task.name).name == task.name
+
+
+@pytest.mark.parametrize(
+    "source",
+    [None, b"import numpy as np\n\n\ndef solve(seed):\n    return np.array([0.0, 1.0, 3.0]) + seed\n"],
+    ids=["its seed", "an array of floats"],
+)
+def test_a_program_makes_the_artifact(source, tmp_path):
+    task = SumDifference()
+    program = task.program
+    made = make_artifact(program, source or program.seed, 4, scratch=tmp_path)
+    assert made.status == "ok", made.error
+    result = task.evaluate({program.artifact: made.value})
+    expected = task.evaluate(task.seed_workspace()) if source is None else score([0, 1, 3])
+    assert result == expected and result.status == "ok"
+    for fact in ("2 to 512", "1000000", "60 seconds"):
+        assert fact in program.statement
