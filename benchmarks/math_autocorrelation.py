@@ -46,8 +46,6 @@ def row(seed: int, folder: Path, effort: float) -> tuple[Pool, float, float]:
     last = pools[-1] if pools else None
 
     def save() -> None:
-        nonlocal cpu, wall
-        cpu, wall = time.process_time() - cpu0, time.perf_counter() - wall0
         best = last.values[0]
         print(f"  seed {seed}: {last.heights.shape[1]:5d} cells {best:.7f} {cpu:7.0f} s of one core", flush=True)
         np.savez(place / "unfinished.npz", heights=last.heights, values=last.values, cpu=cpu, wall=wall)
@@ -59,6 +57,7 @@ def row(seed: int, folder: Path, effort: float) -> tuple[Pool, float, float]:
                 save()
                 current = number
             last = pool
+            cpu, wall = time.process_time() - cpu0, time.perf_counter() - wall0
         save()
     return last, cpu, wall
 

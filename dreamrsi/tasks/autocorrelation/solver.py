@@ -64,7 +64,7 @@ LEVELS = (
     Level(width=8, tries=240, rows=12, stages=16, iterations=250, hard=3e5),
     Level(width=4, tries=72, rows=6, stages=16, iterations=250, hard=3e5),
 )
-"""60 to 1920 cells; 15 minutes of one core."""
+"""60 to 1920 cells, sized for about 15 minutes of one core; a fifth of the tries took 233 s on a busy machine."""
 
 
 @dataclass(frozen=True)
