@@ -125,8 +125,11 @@ def policies() -> None:
     """List the built-in policies as other commands take them: parameters, which may be left out, and the rule."""
     for name, policy in d.policies.BUILTIN.items():
         given = inspect.signature(policy).parameters.values()
-        typer.echo(name + (":" if given else "") + ",".join(f"{p.name}={p.default or 'N'}" for p in given))
-        typer.echo(textwrap.indent(inspect.getdoc(policy) or "", "    "))
+        shown = ",".join(f"{p.name}={'N' if p.default in (p.empty, None) else p.default}" for p in given)
+        typer.echo(f"{name}:{shown}" if given else name)
+        rule = (inspect.getdoc(policy) or "").replace("``", "")
+        for paragraph in rule.split("\n\n"):
+            typer.echo(textwrap.fill(paragraph, 80, initial_indent="    ", subsequent_indent="    "))
 
 
 @app.command(short_help="Print what a tree file holds.")

@@ -58,7 +58,8 @@ def test_policies_are_listed_as_they_are_typed(dreamrsi):
     out = dreamrsi("policies").stdout
     for name in d.policies.BUILTIN:
         assert f"\n{name}" in "\n" + out
-    assert "early_stop:strikes=2,width=N,bootstrap=N" in out
+    assert "early_stop:strikes=2,width=N,bootstrap=N" in out and "random:seed=N\n" in out
+    assert "`" not in out and max(map(len, out.splitlines())) <= 80
 
 
 @pytest.mark.slow
