@@ -107,6 +107,7 @@ class Scored:
         for row in self.rows:
             seeds = self.outcomes[row.name]
             found = [one for seed in seeds for one in seed]
+            played = [episode for episodes in row.episodes for episode in episodes]
             betas: dict[str, Any] = {"beta1": self.beta1, "beta2": self.beta2, "normalise": self.normalise}
             lines.append(
                 {
@@ -120,9 +121,9 @@ class Scored:
                     "attempts": _mean(one.attempts for one in found),
                     "rounds": _mean(one.rounds for one in found),
                     "V": _mean(value(episodes, trees=self.trees, **betas) for episodes in row.episodes),
-                    "branches_opened": _mean(e.opened for episodes in row.episodes for e in episodes),
+                    "branches_opened": _mean(e.opened for e in played),
                     "branches": _mean(len(tree.branches) for tree in self.trees),
-                    "never_opened": sum(not one.opened for one in found) / len(seeds),
+                    "never_opened": sum(_unopened(e, one) for e, one in zip(played, found, strict=True)) / len(seeds),
                 }
             )
         table = pd.DataFrame(lines).astype({"width": "Int64"})
@@ -143,7 +144,7 @@ class Scored:
                 "regret": found.regret,
                 "attainment": found.attainment,
                 "V": value([episode], beta1=self.beta1, beta2=self.beta2, trees=[tree], normalise=self.normalise),
-                "never_opened": not found.opened,
+                "never_opened": _unopened(episode, found),
                 "branches_opened": episode.opened,
                 "branches": len(tree.branches),
             }
@@ -220,17 +221,28 @@ class Scored:
         return {name: first[terms] for name, terms in self.terms.items() if first.setdefault(terms, name) != name}
 
     @cached_property
+    def failures(self) -> dict[str, tuple[str, int]]:
+        """Row -> what went wrong first, and on how many trees; only rows whose policy failed."""
+        errors = {row.name: [e.error for e in row.episodes[0] if e.error] for row in self.single}
+        return {name: (found[0], len(found)) for name, found in errors.items() if found}
+
+    @cached_property
     def misses(self) -> pd.DataFrame:
-        """One row a policy, tree and winning attempt that it did not reach, and why; trees that it hit are left out."""
+        """One row a policy, tree and winning attempt that it did not reach, and why; where it failed there is none."""
         columns = ["policy", "width", "tree", "branch", "attempt", "score", "revealed", "why"]
         lines = [
             (row.policy, self.used(row, tree), tree.name, at.branch, at.attempt, at.score, at.revealed, at.missed)
             for row in self.single
             for tree, episode, found in zip(self.trees, row.episodes[0], self.outcomes[row.name][0], strict=True)
-            if not found.hit
+            if not found.hit and not episode.error
             for at in coverage(tree, episode)
         ]
         return pd.DataFrame(lines, columns=columns).astype({"width": "Int64"})
+
+
+def _unopened(episode: Episode, found: Outcome) -> bool:
+    """Whether a policy left the winner's branch alone; one that failed did not choose to."""
+    return not found.opened and episode.error is None
 
 
 def _mean(values: Any) -> float:

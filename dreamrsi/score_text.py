@@ -94,8 +94,11 @@ def record_line(scored: Scored) -> str:
 
 
 def warnings_of(scored: Scored) -> list[str]:
-    """What may turn the verdict round: winners that a policy never got near, and records too narrow to tell."""
+    """What may turn the verdict round: policies that failed, winners never got near, records too narrow to tell."""
     found = []
+    for name, (error, n) in scored.failures.items():
+        where = f" (and on {n - 1} more of {len(scored.trees)} trees)" if n > 1 else ""
+        found.append(f"FAILED: {name}, {_after_the_name(error)}{where}. It scores -inf.")
     blind = [(name, n) for name, n in zip(_names(scored), scored.table.never_opened, strict=True) if n]
     if blind and len(scored.trees) == 1:
         on_average = [name if n == 1 else f"{name} (in {100 * n:.0f} %)" for name, n in blind]
@@ -117,6 +120,12 @@ def warnings_of(scored: Scored) -> list[str]:
     if len(narrow) > 3:
         narrow[2:] = [f"NARROW: {len(narrow) - 2} more trees record fewer branches than the width."]
     return found + narrow
+
+
+def _after_the_name(error: str) -> str:
+    """``round 1: ValueError`` of ``policy NAME, round 1: raised ValueError``."""
+    start, mark, rest = error.partition(", round ")
+    return f"round {rest.replace(': raised ', ': ', 1)}" if mark and start.startswith("policy ") else error
 
 
 def _names(scored: Scored) -> list[str]:

@@ -157,8 +157,8 @@ def test_a_policy_file_that_raises_scores_minus_infinity_and_the_others_go_on(tm
     path.write_text(POLICY.format(body="return [1 // 0]"))
     done = in_a_process("score", MATH, "--policy", path)
     assert done.returncode == 0
-    assert "policy mine, round 0: raised ZeroDivisionError" in done.stderr
-    assert "early_stop" in done.stdout
+    assert "FAILED: mine, round 0: ZeroDivisionError" in done.stdout and "ZeroDivisionError" not in done.stderr
+    assert "early_stop" in done.stdout and "UNOPENED: mine" not in done.stdout
     done = in_a_process("replay", MATH, "--policy", path)
     assert done.returncode == 2 and "raised ZeroDivisionError" in done.stderr
 

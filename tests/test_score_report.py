@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
 import dreamrsi as d
 import strategies
-from dreamrsi import plots_score, score_text, synthetic
+from dreamrsi import plots_score, score_page, score_text, synthetic
 from dreamrsi.compare import RECORDED, recorded, rounds_known
 from dreamrsi.figures import render
 from dreamrsi.score_report import MAP_TIMES, score_trees
@@ -150,6 +151,23 @@ def test_a_policy_that_fails_scores_minus_infinity_and_the_others_go_on():
     assert scored.map.share()["broken"] == 0 and scored.holds.winner != "broken"
     assert "broken" in " ".join(score_text.map_lines(scored))
     assert score_text.table_text(scored)
+    failed = "FAILED: broken, round 0: ValueError: no. It scores -inf."
+    assert [line for line in score_text.warnings_of(scored) if "broken" in line] == [failed]
+    assert failed in score_page._page(scored, score_page._tables(scored), _no_images())
+    assert table.never_opened["broken"] == 0 and not scored.by_tree.never_opened[1]
+    assert "broken" not in set(scored.misses.policy)
+
+
+def _no_images():
+    """Stand-ins for the two pictures that the page asks for."""
+    return [(score_page.Picture(name, "", Figure()), b"") for name in ("tradeoff", "beta_map")]
+
+
+def test_a_policy_that_fails_on_several_trees_is_one_line():
+    with pytest.warns(UserWarning, match="broken, round 0"):
+        scored = score_trees([tree_of([[1.0, 2.0]]), tree_of([[1.0], [2.0]])], [Broken()])
+    (line,) = [line for line in score_text.warnings_of(scored) if line.startswith("FAILED")]
+    assert line.endswith("ValueError: no (and on 1 more of 2 trees). It scores -inf.")
 
 
 def test_two_policies_of_one_name_are_an_error():
