@@ -240,7 +240,7 @@ def main() -> None:
         sys.exit(2)
     except SystemExit as ended:
         if ended.code == 130:  # what typer makes of Ctrl-C
-            typer.echo("interrupted; what was finished is kept", err=True)
+            typer.echo("interrupted; what was finished is kept, the same command goes on", err=True)
         raise
 
 

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from dreamrsi.console import Console, duration
+from dreamrsi.cli_progress import Progress
+from dreamrsi.console import Console
 from dreamrsi.errors import UserError
-from dreamrsi.loop import PRESETS, Recursion, Round, Watch, recursion
+from dreamrsi.loop import PRESETS, Recursion, recursion
 from dreamrsi.policy_file import starting_policy
-from dreamrsi.record import Attempt
-
-if TYPE_CHECKING:
-    from dreamrsi.dream import Dream
+from dreamrsi.tasks import TASKS
 
 
 def run(
     context: typer.Context,
-    task: Annotated[str, typer.Argument(help="What is searched, such as circle_packing.")],
+    task: Annotated[str, typer.Argument(help=f"What is searched: {', '.join(TASKS)}.")],
     out: Annotated[Path, typer.Option(help="The run's folder; the same command resumes an interrupted run.")],
     arm: Annotated[
         Literal["fixed", "dream"], typer.Option(help="dream develops the policy between rounds, fixed does not.")
@@ -121,7 +116,7 @@ def run(
                 raise UserError("--workers are processes on this machine; a cluster has the workers that it has")
             settings["run"] = stack.enter_context(cluster_runner(scheduler))
         shared = {"rounds": rounds, "seed": seed, "start": start, "guidance": guidance, "workers": workers}
-        settings |= {**shared, "timeout": timeout, "watch": _Progress(Console.of_stdout(), rounds, caps[0] * caps[1])}
+        settings |= {**shared, "timeout": timeout, "watch": Progress(Console.of_stdout(), rounds, caps[0] * caps[1])}
         if gated is not None:
             _run_gated(task, gated, out, workspaces, steps, settings)
             return
@@ -200,74 +195,6 @@ _OF_DREAMING = ("versions", "beta1", "beta2", "objective", "revise", "plan", "de
 _OF_COMMANDS = ("command", "agent_seconds", "pass_env")
 
 
-class _Progress(Watch):
-    """A line for every round, and between them one that is written over; for a log, a line for every attempt."""
-
-    def __init__(self, console: Console, rounds: int, attempts: int) -> None:
-        self._console = console
-        self._rounds = rounds
-        self._all = rounds * attempts
-        self._begun = time.monotonic()
-        self._made = 0  # in this call
-        self._best = -math.inf
-        self._number = 0
-
-    def begun(self, number: int, policy: str, total: int, there: int) -> None:
-        """A round begins."""
-        self._number = number
-        self._console.line(
-            f"round {number} of {self._rounds}: {policy}" + (f", {there} attempts there" if there else "")
-        )
-
-    def attempt(self, done: int, total: int, attempt: Attempt) -> None:
-        """An attempt was made."""
-        self._made += 1
-        if attempt.score is not None:
-            self._best = max(self._best, attempt.score)
-        result = attempt.status if attempt.score is None else f"{attempt.score:.8g}"
-        tag = attempt.tag or "-"
-        if self._console.is_live:  # what is cut off where the terminal is narrow comes last
-            left = f"{self._left(done, total)}, best {self._best:.8g}"
-            self._console.running(f"  {done}/{total}, {left}, last {result} by {tag}")
-        else:
-            self._console.line(f"{done}/{total} branch {attempt.branch} attempt {attempt.attempt}: {tag} {result}")
-
-    def dreaming(self, number: int) -> None:
-        """A dream begins."""
-        self._console.running(f"dreaming before round {number}")
-
-    def dreamt(self, number: int, dream: Dream) -> None:
-        """A dream is over."""
-        chosen = dream.selected
-        kept = "kept the current policy" if chosen.number == 0 else f"selected version {chosen.number}"
-        failed = sum(version.error is not None for version in dream.versions)
-        self._console.line(f"dream before round {number}: {len(dream.versions)} versions, {failed} failed, {kept}")
-        self._console.line(f"  its value is {chosen.value:.6g}, the current policy's {dream.current.value:.6g}")
-        for other, reason in dream.disqualified.items():
-            self._console.line(f"  version {other} was disqualified: {reason}")
-
-    def ended(self, round_: Round) -> None:
-        """A round is complete."""
-        tree = round_.tree
-        self._best = max(self._best, tree.best)
-        failed = sum(attempt.score is None for attempt in tree)
-        size = f"{len(tree)} attempts, {failed} failed, {len(tree.branches)} branches, {len(tree.batches)} batches"
-        self._console.line(f"  {size}")
-        self._console.line(f"  best of the round {tree.best:.10g}, so far {self._best:.10g}")
-        if round_.failure is not None:
-            self._console.sentence("  ended early: ", f"{round_.failure}; the next round begins with the policy before")
-
-    def guarded(self, said: Sequence[str]) -> None:
-        """The guards of a gated round."""
-        for line in said:
-            self._console.line(f"  {line}")
-
-    def _left(self, done: int, total: int) -> str:
-        """At most how long it will take: policies may stop early."""
-        each = (time.monotonic() - self._begun) / self._made
-        rest = self._all - (self._number - 1) * total - done
-        return f"at most {duration(rest * each)} left"
-
-
 def _summary(found: Recursion) -> str:
-    return f"{found.arm}: {len(found.rounds)} rounds, {found.attempts} attempts, best {found.best:.10g}"
+    rounds = f"{len(found.rounds)} round{'s' if len(found.rounds) != 1 else ''}"
+    return f"{found.arm}: {rounds}, {found.attempts} attempts, best {found.best:.10g}"

@@ -6,6 +6,7 @@ The command is the user's own program and runs with the user's rights. Nothing h
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import select
@@ -38,6 +39,7 @@ PASSED = ("PATH", "HOME", "LANG", "TERM", "TMPDIR", "TZ")
 _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
 _HEAD, _TAIL = 4_000, 8_000  # bytes of the output that are kept
 _GRACE = 10.0  # seconds for the keeper to end all processes
+_PLACES = ("prompt", "prompt_file")
 _PLACEHOLDER = re.compile(r"\{prompt(_file)?\}")
 
 
@@ -108,6 +110,10 @@ class Command:
             raise UserError(f"command {template!r}: {error}; quote its parts as in a shell") from None
         if not words:
             raise UserError(f"the command is empty; give a command line, or one of {', '.join(PRESETS)}")
+        for word in re.findall(r"\{(\w+)\}", template):
+            meant = difflib.get_close_matches(word, _PLACES)
+            if meant and word not in _PLACES:
+                raise UserError(f"command {template!r}: {{{word}}} stands for nothing; did you mean {{{meant[0]}}}?")
         program = shutil.which(words[0])
         if program is None:
             raise UserError(

@@ -58,12 +58,12 @@ def summarise(trees: Sequence[Tree]) -> Guidance:
     """
     records = _records(trees)
     if not records:
-        return Guidance(_text(trees, records))
+        return Guidance(_text(trees, records, None))
     mean = sum(record.rate for record in records.values()) / len(records)
     weights = {tag: min(STRONGEST, max(1 / STRONGEST, record.rate / mean)) for tag, record in records.items()}
     proved = [tag for tag, record in records.items() if record.tries >= FEW and record.helped]
     best = max(proved, key=lambda tag: records[tag].rate, default=None)
-    return Guidance(_text(trees, records), weights, best)
+    return Guidance(_text(trees, records, best), weights, best)
 
 
 def _records(trees: Sequence[Tree]) -> dict[str, _Record]:
@@ -89,7 +89,7 @@ def _add(record: _Record, attempt: Attempt, best: float | None) -> None:
         record.gain = max(record.gain, 0.0 if best is None else attempt.score - best)
 
 
-def _text(trees: Sequence[Tree], records: Mapping[str, _Record]) -> str:
+def _text(trees: Sequence[Tree], records: Mapping[str, _Record], recommended: str | None) -> str:
     best = max((tree.best for tree in trees), default=float("-inf"))
     lines = [f"Rounds so far: {len(trees)}. Best score so far: {best:.10g} (higher is better)."]
     if records:
@@ -97,6 +97,8 @@ def _text(trees: Sequence[Tree], records: Mapping[str, _Record]) -> str:
         for tag, r in sorted(records.items(), key=lambda item: -item[1].rate)[: 2 * _SHOWN]:
             gain = f", largest gain {r.gain:.4g}" if r.gain else ""
             lines.append(f"- {tag}: raised its branch's best in {r.helped} of {r.tries} attempts{gain}")
+    if recommended is not None:
+        lines.append(f"Recommended: {recommended}, the most successful of those tried at least {FEW} times.")
     errors = Counter(a.error.strip().splitlines()[0] for tree in trees for a in tree if a.error and a.error.strip())
     if errors:
         lines.append("Why attempts failed, the most frequent first:")

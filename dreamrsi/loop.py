@@ -216,7 +216,7 @@ def recursion(
         assert developer is not None
         dreaming = Dreaming(developer, versions, beta1, beta2, objective, revise, plan, max_rounds, width, seed)
         dreaming.check()
-        config |= {"developer": developer.name, **dreaming.settings}
+        config |= {"developer": getattr(developer, "name", None), **dreaming.settings}
     SandboxedPolicy(first.source).close()  # whether it can be loaded
     folder = Path(out)
     with opened(folder, config, grows="rounds"):
@@ -333,6 +333,6 @@ def _score(attempt: Attempt) -> float:
 def attempts_there(path: Path) -> int:
     """Attempts that an earlier call recorded, for the progress; the record itself is read and checked later."""
     try:
-        return sum(b'"branch":' in line for line in path.read_bytes().splitlines())
+        return sum(line.startswith(b'{"branch":') for line in path.read_bytes().splitlines())
     except OSError:
         return 0

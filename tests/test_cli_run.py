@@ -7,9 +7,11 @@ import json
 import pytest
 
 import dreamrsi as d
-from dreamrsi import cli_run
+from dreamrsi import cli_progress, cli_run
 from dreamrsi.console import Console
+from loop_fixtures import run
 from test_cli import dreamrsi  # noqa: F401
+from toy_task import Toy, fail
 
 SMALL = ["--workspaces", "2", "--steps", "2", "--rounds", "2"]
 
@@ -33,8 +35,9 @@ def test_both_arms_begin_alike_and_say_what_they_do(dreamrsi, tmp_path):  # noqa
     trees = [d.Tree.load(tmp_path / arm / "round-01/tree.jsonl") for arm in ("fixed", "dream")]
     assert [a.score for a in trees[0]] == [a.score for a in trees[1]]
     again = dreamrsi("run", "circle_packing:n=5", *SMALL, "--arm", "fixed", "--out", tmp_path / "fixed")
-    assert again.stdout.splitlines()[0] == "round 1 of 2: parallel_refine, 4 attempts there"
+    assert again.stdout.splitlines()[0] == "round 1 of 2: parallel_refine, 4 attempts already made"
     assert again.stdout.splitlines()[-1] == fixed[-1]
+    assert again.stdout.splitlines()[3] == "round 2 of 2: parallel_refine, 4 attempts already made"
     assert "2 branches, 4 attempts" in dreamrsi("tree", tmp_path / "fixed").stdout
 
 
@@ -82,11 +85,11 @@ def test_the_presets_are_the_paper_s(dreamrsi, tmp_path, monkeypatch):  # noqa: 
 
 def test_a_terminal_has_one_line_that_says_how_long_it_will_take():
     shown, lines = [], []
-    progress = cli_run._Progress(Console(lines.append, live=shown.append, width=120), rounds=3, attempts=4)
+    progress = cli_progress.Progress(Console(lines.append, live=shown.append, width=120), rounds=3, attempts=4)
     progress.begun(2, "early_stop", 4, 0)
     progress.attempt(1, 4, d.Attempt(branch=0, attempt=0, seq=0, score=1.5, status="ok", tag="climb"))
     progress.attempt(2, 4, d.Attempt(branch=1, attempt=0, seq=1, score=None, status="error"))
-    assert lines == ["round 2 of 3: early_stop"]
+    assert lines == ["round 2 of 3: early_stop", "  error: no reason was given"]
     assert "  1/4, at most 0 s left, best 1.5, last 1.5 by climb" in shown[0]
     assert "  2/4, at most 0 s left, best 1.5, last error by -" in shown[-1]
 
@@ -99,3 +102,30 @@ def test_a_run_says_everything_that_is_needed_to_run_it_again(dreamrsi, tmp_path
     config = json.loads((out / "config.json").read_bytes())
     assert config["task"] == "circle_packing:n=3" and config["arm"] == "dream" and config["rounds"] == 2
     assert config["developer"] == "schedule" and config["versions"] == 2 and config["seed"] == 0
+
+
+class Failing(Toy):
+    """Every attempt of one kind fails, for reasons that are told apart."""
+
+    def __init__(self):
+        super().__init__(fail, name="failing")
+
+
+def test_why_attempts_and_versions_fail_is_said_once(tmp_path):
+    lines = []
+    watch = cli_progress.Progress(Console(lines.append), rounds=1, attempts=6)
+    run(tmp_path / "run", "dream", 2, task=Failing(), watch=watch, workspaces=2)
+    assert sum("broken in ." in line for line in lines) == 1  # in six attempts and two rounds
+    assert lines.count("  6 attempts, 6 failed (6 error), 2 branches, 3 batches") == 2
+    assert lines.count("  nothing was scored; the start has 1") == 2
+
+    lines.clear()
+    run(tmp_path / "other", "dream", 2, developer=Clueless(), watch=watch)
+    assert "  version 1 failed: clueless wrote no version: RuntimeError: no idea" in lines
+
+
+class Clueless:
+    name = "clueless"
+
+    def develop(self, request):
+        raise RuntimeError("no idea")

@@ -230,3 +230,9 @@ def test_what_starts_a_new_process_for_every_one_that_ends_is_ended_too(tmp_path
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     assert left == []
+
+
+def test_a_misspelt_place_for_the_prompt_is_refused():
+    with pytest.raises(UserError, match=r"\{promt\} stands for nothing; did you mean \{prompt\}\?"):
+        Command("sh {promt}", 1.0)
+    Command("sh -c 'awk {print}'", 1.0)  # a shell's own
