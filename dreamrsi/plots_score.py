@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,8 @@ from dreamrsi.tree import Tree
 
 _FILLS = ("full", "none", "left", "right", "bottom", "top")  # of the markers of policies that differ in parameters only
 _WIDTHS = (1.4, 0.7, 2.2)  # and of their lines
+_NEAR = 4.0  # points between two markers below which one would hide the other
+_APART = 7.0  # points between the markers that stand around the same values
 _ROW = 0.026  # what a line of the legend takes of the figure's width
 
 
@@ -41,8 +42,9 @@ def _looks(names: Sequence[str]) -> dict[str, tuple[Look, dict[str, Any], float]
 def tradeoff(rows: Mapping[str, tuple[float, float]], ylabel: str, trees: int = 1) -> Figure:
     """How good against how many attempts: one point a row, given as (attempts, quality); the record is a star.
 
-    Rows at the same point, or nearly, stand side by side; far-off ones lie on the lower edge, with their number in the
-    legend. A policy that failed is in the legend only.
+    Markers of rows with the same values, or nearly, stand in a small ring around these; all others stand at their
+    values. Far-off points lie on the lower edge, with their number in the legend. A policy that failed is in the legend
+    only.
     """
     figure, ax = new("text", max(0.45, 0.06 + _ROW * len(rows)))
     known = [quality for _, quality in rows.values() if np.isfinite(quality)] or [0.0]
@@ -51,26 +53,22 @@ def tradeoff(rows: Mapping[str, tuple[float, float]], ylabel: str, trees: int = 
     bottom, top = floor - 0.1 * spread, max(known) + 0.1 * spread
     right = 1.1 * max(attempts for attempts, _ in rows.values()) or 1.0
     wide, high = 72 * np.array(figure.get_size_inches()) * (0.6, 0.8)  # of the axes, in points, about
-    taken: list[tuple[float, float]] = []
+    below = {name for name, (_, quality) in rows.items() if floor > quality > -np.inf}
+    shown = {
+        name: (attempts, bottom if name in below else quality)
+        for name, (attempts, quality) in rows.items()
+        if np.isfinite(quality)
+    }
+    places = {name: (wide * x / right, high * (y - bottom) / (top - bottom)) for name, (x, y) in shown.items()}
+    rings = _rings(places)
     for name, (own, marker, _) in _looks(list(rows)).items():
-        attempts, quality = rows[name]
-        failed, below = not np.isfinite(quality), floor > quality > -np.inf
-        shown = bottom if below else quality
-        x, y = wide * attempts / right, 0.0 if failed else high * (shown - bottom) / (top - bottom)
-        aside = next(s for s in count() if all(np.hypot(x + s - a, y - b) >= 9 for a, b in taken))
-        if not failed:
-            taken.append((x + aside, y))
-        ax.plot(
-            [] if failed else attempts,
-            [] if failed else shown,
-            own.marker,
-            color=own.color,
-            linestyle="none",
-            label=label(name) + (": failed" if failed else f": {quality:.6g}, below" if below else ""),
-            transform=ax.transData + ScaledTranslation(aside / 72, 0, figure.dpi_scale_trans),
-            clip_on=failed,  # an empty line that is not clipped would take room in the layout
-            **marker,
-        )
+        quality = rows[name][1]
+        note = f": {quality:.6g}, below" if name in below else "" if name in shown else ": failed"
+        looks = {"color": own.color, "linestyle": "none", **marker}
+        ax.plot([], [], own.marker, label=label(name) + note, **looks)
+        if name in shown:
+            aside = ScaledTranslation(*(points / 72 for points in rings[name]), figure.dpi_scale_trans)
+            ax.plot(*shown[name], own.marker, transform=ax.transData + aside, clip_on=False, **looks)
     ax.set_xlim(0, right)
     ax.set_ylim(bottom, top)
     _whole(ax)
@@ -79,6 +77,24 @@ def tradeoff(rows: Mapping[str, tuple[float, float]], ylabel: str, trees: int = 
     ax.set_ylabel(ylabel)
     figure.legend(loc="outside right upper")
     return figure
+
+
+def _rings(places: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+    """Name -> how far its marker moves aside, in points as the places are; (0, 0) where no other one hides it."""
+    groups: list[list[str]] = []
+    for name, place in places.items():
+        near = (group for group in groups if np.hypot(*np.subtract(place, places[group[0]])) < _NEAR)
+        group = next(near, None)
+        if group is None:
+            groups.append(group := [])
+        group.append(name)
+    moves = {}
+    for group in groups:
+        radius = _APART / 2 / np.sin(np.pi / len(group)) if len(group) > 1 else 0.0
+        for turn, name in enumerate(group):
+            angle = np.pi - 2 * np.pi * turn / len(group)  # from the left, clockwise
+            moves[name] = (float(radius * np.cos(angle)), float(radius * np.sin(angle)))
+    return moves
 
 
 def _floor(known: Sequence[float]) -> float:

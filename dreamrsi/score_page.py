@@ -22,6 +22,11 @@ PICTURED = 6
 LARGE = 5_000
 """Attempts beyond which a tree is too dense to be drawn; its curves are."""
 
+TRADEOFF = (
+    "How good, against how many attempts. Markers of rows with the same values stand in a ring around these, so that "
+    "each is seen; the numbers are in the table."
+)
+
 DIGITS = {
     "hits": 2,
     "quality": 6,
@@ -83,7 +88,7 @@ def write(scored: Scored, out: Path) -> Path:
 
 def pictures(scored: Scored) -> Iterator[Picture]:
     """The figures: tradeoff and map; for each of the first trees its curves, and the tree if it is not too large."""
-    yield Picture("tradeoff", "How good, against how many attempts.", tradeoff(scored))
+    yield Picture("tradeoff", TRADEOFF, tradeoff(scored))
     yield Picture("beta_map", "Who wins for which betas.", beta_map(scored))
     names = score_text.short_names(scored.trees)
     for place, (tree, name) in enumerate(list(zip(scored.trees, names, strict=True))[:PICTURED]):

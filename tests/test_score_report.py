@@ -238,6 +238,29 @@ def test_members_of_a_family_are_told_apart_and_far_off_points_say_their_number(
     assert render(figure, "svg") == render(plots_score.tradeoff(rows, "quality"), "svg")
 
 
+def test_markers_of_equal_rows_stand_around_their_values_and_inside_the_axes():
+    rows = {RECORDED: (88, 9.0), "early_stop": (44, 9.0), "greedy_best": (88, 9.0), "adaptive": (88, 9.0)}
+    figure = plots_score.tradeoff(rows | {"portfolio": (5, -math.inf)}, "quality")
+    figure.canvas.draw()
+    ax = figure.axes[0]
+    drawn = [line for line in ax.lines if len(line.get_xdata())]
+    values = [(line.get_xdata()[0], line.get_ydata()[0]) for line in drawn]
+    assert values == list(rows.values())
+    points = np.array([line.get_transform().transform(line.get_xydata())[0] for line in drawn])
+    off = (points - ax.transData.transform(values)) * 72 / figure.dpi
+    assert off[1] == pytest.approx([0, 0]) and off[[0, 2, 3]].sum(axis=0) == pytest.approx([0, 0])
+    assert all(1 < np.hypot(*off[place]) < drawn[place].get_markersize() for place in (0, 2, 3))
+    right = (ax.get_window_extent().x1 - points[:, 0].max()) * 72 / figure.dpi
+    assert right > max(line.get_markersize() for line in drawn) / 2
+
+
+@given(st.integers(1, 8))
+def test_a_ring_has_its_markers_apart_and_its_centre_at_the_values(size):
+    moves = np.array(list(plots_score._rings({str(n): (50.0, 20.0) for n in range(size)}).values()))
+    assert moves.sum(axis=0) == pytest.approx([0, 0], abs=1e-9) and np.hypot(*moves.T).max() < 10
+    assert all(np.hypot(*(a - b)) > 6.9 for n, a in enumerate(moves) for b in moves[:n])
+
+
 def test_curves_keep_every_step():
     tree = tree_of([[None, 1.0, 1.0, 5.0, 2.0]], width=1)
     figure = plots_score.anytime(tree, {RECORDED: recorded(tree)}, "t")
