@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
+    from dreamrsi.policies import Policy
     from dreamrsi.score_report import Scored
 
 
@@ -68,7 +69,7 @@ def score(
         warnings.filterwarnings("ignore", "(?s).*; it scores -inf$")  # the line FAILED says it
         scored = score_report.score_trees(
             _load(trees),
-            [_policy(name, stack) for name in names],
+            _told_apart(names, [_policy(name, stack) for name in names]),
             widths=width or [None],
             max_rounds=max_rounds,
             beta1=beta1,
@@ -89,6 +90,20 @@ def score(
 
         page = score_page.write(scored, out)
         typer.echo(f"\n{page}: the page; figures and tables lie beside it", err=aside)
+
+
+def _told_apart(given: list[str], policies: list[Policy]) -> list[Policy]:
+    """Name a file's policy after the file where its own name is taken: ``round-02/policy.py``, or the whole path."""
+    from dreamrsi.compare import RECORDED
+    from dreamrsi.sandbox import SandboxedPolicy
+
+    taken = {RECORDED}
+    for text, policy in sorted(zip(given, policies, strict=True), key=lambda pair: pair[0].endswith(".py")):
+        if isinstance(policy, SandboxedPolicy):
+            options = (policy.name, "/".join(Path(text).parts[-2:]), text)
+            policy.name = next((name for name in options if name not in taken), policy.name)
+        taken.add(policy.name)
+    return policies
 
 
 def _table(scored: Scored, output: Literal["table", "csv", "md", "tex"], by_tree: bool) -> str:

@@ -67,7 +67,8 @@ def tradeoff(rows: Mapping[str, tuple[float, float]], ylabel: str, trees: int = 
         looks = {"color": own.color, "linestyle": "none", **marker}
         ax.plot([], [], own.marker, label=label(name) + note, **looks)
         if name in shown:
-            aside = ScaledTranslation(*(points / 72 for points in rings[name]), figure.dpi_scale_trans)
+            x, y = rings[name]
+            aside = ScaledTranslation(x / 72, y / 72, figure.dpi_scale_trans)
             ax.plot(*shown[name], own.marker, transform=ax.transData + aside, clip_on=False, **looks)
     ax.set_xlim(0, right)
     ax.set_ylim(bottom, top)

@@ -221,11 +221,17 @@ def test_a_policy_file_is_scored_in_the_sandbox(score, tmp_path):
     assert [(row["width"], float(row["attempts"])) for row in mine] == [("3", 3), ("8", 8)]
 
 
-def test_a_policy_file_cannot_take_the_name_of_the_record(score, tmp_path):
-    path = tmp_path / "mine.py"
-    path.write_text(POLICY.format(name="recorded", body="return []"))
-    done = score(MATH, "--policy", path)
-    assert done.returncode == 2 and "two rows would be named recorded" in done.stderr
+def test_a_policy_file_whose_name_is_taken_is_named_after_the_file(score, tmp_path):
+    paths = [tmp_path / folder / "policy.py" for folder in ("round-02", "round-03", "other/round-03")]
+    for path, name in zip(paths, ("parallel_refine", "recorded", "recorded"), strict=True):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(POLICY.format(name=name, body="return []"))
+    extra = [word for path in paths for word in ("--policy", path)]
+    done = score(MATH, *extra, "--only", "--policy", "parallel_refine", "--format", "csv")
+    named = [row["policy"] for row in csv.DictReader(io.StringIO(done.stdout))]
+    assert named == ["recorded", "round-02/policy.py", "round-03/policy.py", str(paths[2]), "parallel_refine"]
+    twice = score(MATH, "--policy", "early_stop", "--policy", "early_stop:strikes=2")
+    assert twice.returncode == 2 and "two rows would be named early_stop" in twice.stderr
 
 
 def test_out_writes_figures_tables_and_one_page_with_equal_bytes(score, tmp_path):
