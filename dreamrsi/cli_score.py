@@ -111,8 +111,10 @@ def _table(scored: Scored, output: Literal["table", "csv", "md", "tex"], by_tree
 
     if output == "table":
         return score_text.by_tree_text(scored) if by_tree else score_text.table_text(scored)
-    table = scored.by_tree if by_tree else scored.table
-    return {"csv": tables.to_csv, "md": tables.to_md, "tex": tables.to_tex}[output](table).rstrip()
+    table = score_text.named(scored.by_tree if by_tree else scored.table)
+    if output == "csv":
+        return tables.to_csv(table).rstrip()
+    return {"md": tables.to_md, "tex": tables.to_tex}[output](table, digits=score_text.decimals(table)).rstrip()
 
 
 def _say(title: str, lines: list[str], aside: bool) -> None:

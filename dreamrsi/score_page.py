@@ -42,7 +42,7 @@ DIGITS = {
     "share": 4,
     **dict.fromkeys(("beta1_from", "beta1_to", "beta2_from", "beta2_to"), 6),
 }
-"""Decimals of the tables."""
+"""Decimals of the notebook's tables; the ones here follow from the numbers."""
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 66rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
@@ -78,7 +78,7 @@ def write(scored: Scored, out: Path) -> Path:
     """
     written = _tables(scored)
     for name, (frame, caption) in written.items():
-        tables.save(frame, name, out / "tables", caption=caption, digits=_digits(frame))
+        tables.save(frame, name, out / "tables", caption=caption, digits=score_text.decimals(frame))
     images = []
     for picture in pictures(scored):
         paths = figures.save(picture.figure, picture.name, out / "figures")
@@ -141,23 +141,22 @@ def _tables(scored: Scored) -> dict[str, tuple[pd.DataFrame, str]]:
     betas = f"beta1 {scored.beta1:.4g}, beta2 {scored.beta2:.4g}"
     full = [tree.name for tree in scored.trees]
     short = dict(zip(full, score_text.short_names(scored.trees), strict=True))
-    by_tree, misses = (frame.assign(tree=frame.tree.map(short)) for frame in (scored.by_tree, scored.misses))
+    by_tree, misses = (
+        score_text.named(frame.assign(tree=frame.tree.map(short))) for frame in (scored.by_tree, scored.misses)
+    )
     return {
-        "scores": (scored.table, f"Policies and the record itself, means over the trees; {betas}."),
+        "scores": (score_text.named(scored.table), f"Policies and the record itself, means over the trees; {betas}."),
         "scores_by_tree": (by_tree, f"Policies and the record itself, tree by tree; {betas}."),
         "misses": (misses, "Winning attempts that a policy did not reach, and why."),
         "betas": (beta_table(scored), "Shares of the map of the betas, and how far the winner here goes on winning."),
     }
 
 
-def _digits(frame: pd.DataFrame) -> dict[str, int]:
-    return {column: places for column, places in DIGITS.items() if column in frame}
-
-
 def _page(scored: Scored, written: Mapping[str, tuple[pd.DataFrame, str]], images: list[tuple[Picture, bytes]]) -> str:
     """One html file that needs no other."""
     shown = {picture.name: _image(picture, png) for picture, png in images}
     names = score_text.short_names(scored.trees)
+    misses, _ = written["misses"]
     means = score_text.shown(scored.table, several=len(scored.widths) > 1)
     parts = [
         f"<h1>Scores on {escape(', '.join(names) if len(names) <= 3 else f'{len(names)} trees')}</h1>",
@@ -171,7 +170,7 @@ def _page(scored: Scored, written: Mapping[str, tuple[pd.DataFrame, str]], image
         shown.pop("beta_map"),
         _paragraph([score_text.map_rule(scored)]),
         "<h2>Winners that were missed</h2>",
-        _table("misses", tables.cells(written["misses"][0], 6)) if len(scored.misses) else "<p>None.</p>",
+        _table("misses", tables.cells(misses, score_text.decimals(misses))) if len(scored.misses) else "<p>None.</p>",
         "<h2>Tree by tree</h2>",
         _paragraph(_left_out(scored)),
     ]

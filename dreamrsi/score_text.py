@@ -230,17 +230,37 @@ def blocks(scored: Scored) -> list[tuple[str, pd.DataFrame]]:
     return found
 
 
-_HEADERS = {"attainment": "attained", "never_opened": "unopened", "branches_opened": "opened", "width": "W"}
+def named(table: pd.DataFrame) -> pd.DataFrame:
+    """The columns under the names that a reader meets, on the terminal, in files and in the README alike."""
+    return table.rename(columns={"attainment": "attained", "never_opened": "unopened", "branches_opened": "opened"})
+
+
+def decimals(table: pd.DataFrame) -> dict[str, int]:
+    """How many decimals the columns of floats need: 6 digits of the largest score, 3 of the smallest regret, ..."""
+    return {column: _decimals(table[column].to_numpy(), column) for column in table if table[column].dtype.kind == "f"}
+
+
+def _decimals(values: Sequence[float], name: str) -> int:
+    sizes = [abs(value) for value in values if math.isfinite(value) and value]
+    if name in ("attained", "share"):
+        return 4
+    if name in ("hits", "unopened", "attempts", "rounds", "opened", "branches"):
+        few = 2 if name in ("hits", "unopened") else 1
+        return few if any(size % 1 for size in sizes) else 0
+    if not sizes:
+        return 1
+    digits, size = (3, min(sizes)) if name == "regret" else (6, max(sizes))
+    return min(12, max(0, digits - 1 - math.floor(math.log10(size))))
 
 
 def shown(table: pd.DataFrame, *, several: bool) -> pd.DataFrame:
     """A table as a reader sees it: every cell as text, and W only where there are ``several``."""
-    named = table.rename(columns=_HEADERS)
-    hits = "hits" if "hits" in named else "hit"
+    found = named(table).rename(columns={"width": "W"})
+    hits = "hits" if "hits" in found else "hit"
     columns = ["policy", *(["W"] if several else []), hits, "quality", "regret", "attained"]
     columns += ["attempts", "rounds", "V", "opened", "unopened"]
-    texts = {column: _cells(named[column], column) for column in columns[1:]}
-    return type(table)({"policy": named.policy.tolist()} | texts, dtype=object)
+    texts = {column: _cells(found[column], column) for column in columns[1:]}
+    return type(table)({"policy": found.policy.tolist()} | texts, dtype=object)
 
 
 def _fitted(table: pd.DataFrame) -> str:

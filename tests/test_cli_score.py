@@ -120,7 +120,7 @@ def test_a_family_at_several_widths_is_one_call(score):
     for row in table[1:]:
         episode = d.replay(d.policies.make(row["policy"]), tree, int(row["width"]))
         assert (float(row["attempts"]), float(row["rounds"])) == (episode.attempts, episode.rounds)
-        assert (float(row["quality"]), float(row["branches_opened"])) == (episode.best, episode.opened)
+        assert (float(row["quality"]), float(row["opened"])) == (episode.best, episode.opened)
     assert "early_stop:strikes=1,W=4" in done.stderr  # the map has them apart
 
 
@@ -128,12 +128,12 @@ def test_by_tree_shows_hit_regret_and_what_was_never_opened(score):
     out = score(LATE, MATH, "--policy", "parallel_refine:width=4", "--by-tree", "--format", "csv").stdout
     table = list(csv.DictReader(io.StringIO(out)))
     frozen = {row["tree"]: row for row in table if row["policy"] == "parallel_refine:width=4"}
-    assert (frozen[LATE]["hit"], frozen[LATE]["never_opened"], frozen[LATE]["branches_opened"]) == (
+    assert (frozen[LATE]["hit"], frozen[LATE]["unopened"], frozen[LATE]["opened"]) == (
         "False",
         "True",
         "4",
     )
-    assert (frozen[MATH]["hit"], frozen[MATH]["regret"], frozen[MATH]["never_opened"]) == ("True", "0.0", "False")
+    assert (frozen[MATH]["hit"], frozen[MATH]["regret"], frozen[MATH]["unopened"]) == ("True", "0.0", "False")
     assert not any(row["policy"].startswith("random") for row in table)
 
 
@@ -142,6 +142,28 @@ def test_other_formats_stand_alone(score, form, start):
     done = score(MATH, "--format", form)
     assert done.stdout.startswith(start) and "Map of the betas" not in done.stdout
     assert "Map of the betas" in done.stderr and "Replay is exact" in done.stderr
+
+
+def test_other_formats_keep_the_digits_that_scores_need(score, tmp_path):
+    path = log(tmp_path / "small.jsonl", (1.25e-6, 1.75e-6, 1.7499e-6))
+    small = score(path, "--format", "md", "--by-tree").stdout
+    head, _, *lines = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in small.splitlines()]
+    first = dict(zip(head, lines[0], strict=True))
+    assert first["quality"] == "0.00000175000" and (first["attempts"], first["unopened"]) == ("3", "no")
+    large = score(log(tmp_path / "large.jsonl", (1e9, 2.5e9)), "--format", "tex").stdout
+    assert " 2500000000 " in large and " 1.0000 " in large
+
+
+def test_every_output_of_score_has_the_columns_of_the_readme(score, tmp_path):
+    readme = (Path(__file__).parent.parent / "README.md").read_text().split("| column of `score`")[1].split("\n\n")[0]
+    names = {name for line in readme.splitlines()[2:] for name in line.split("|")[1].strip().split(", ")}
+    for form in ("csv", "md", "tex"):
+        head = next(line for line in score(MATH, "--format", form).stdout.splitlines() if "policy" in line)
+        assert names <= set(re.findall(r"\w+", head))
+    score(MATH, "--only", "--policy", "early_stop", "--out", tmp_path / "out")
+    for name in ("scores", "scores_by_tree"):
+        head = (tmp_path / "out" / "tables" / f"{name}.csv").read_text().splitlines()[0]
+        assert {"attained", "opened", "unopened"} < set(head.split(","))
 
 
 def test_the_betas_follow_from_the_scale_of_the_scores(score, tmp_path):
