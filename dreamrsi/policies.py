@@ -258,8 +258,10 @@ def make(text: str) -> Policy:
         Unknown name or parameter, or a value that is not a whole number.
     """
     name, _, rest = text.partition(":")
+    if name.endswith(".py") and rest:
+        raise UserError(f"{text}: a policy file takes no parameters; set them in the file, and give {name}")
     if name.endswith(".py"):
-        raise UserError(f"{text}: a policy file cannot be used here, or takes no parameters; name a built-in policy")
+        raise UserError(f"{text}: a policy file cannot be used here; name a built-in policy: {', '.join(BUILTIN)}")
     if name not in BUILTIN:
         raise UserError(f"there is no policy {name!r}; choose one of {', '.join(BUILTIN)}, or give a .py file")
     known = list(inspect.signature(BUILTIN[name]).parameters)

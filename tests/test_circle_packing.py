@@ -208,7 +208,7 @@ def test_the_registry():
     assert tasks.make("circle_packing:n=32").name == "circle_packing:n=32"
     for text, problem in {
         "circles": "there is no task 'circles'; choose one of circle_packing",
-        "circle_packing:m=3": "check the parameters",
+        "circle_packing:m=3": "has no parameter 'm'; it has n",
         "circle_packing:n=x": "whole number",
         "circle_packing:n=1": "from 2 to 1000",
     }.items():

@@ -6,6 +6,7 @@ A task that agents search by writing a program says so with a :class:`Program`.
 from __future__ import annotations
 
 import importlib
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -123,17 +124,21 @@ def make(text: str) -> Task:
     """
     name, _, rest = text.partition(":")
     if name not in TASKS:
-        raise UserError(f"there is no task {name!r}; choose one of {', '.join(TASKS)}")
+        raise UserError(
+            f"there is no task {name!r}; choose one of {', '.join(TASKS)}. Your own task runs from Python: "
+            "docs/adding-a-task.md"
+        )
     module, _, attribute = TASKS[name].partition(":")
+    kind = getattr(importlib.import_module(module), attribute)
+    known = list(inspect.signature(kind).parameters)
     values: dict[str, int] = {}
     for part in filter(None, rest.split(",")):
         key, _, value = part.partition("=")
+        if key not in known:
+            raise UserError(f"task {name} has no parameter {key!r}; it has {', '.join(known) or 'none'}")
         try:
             values[key] = int(value)
         except ValueError:
             raise UserError(f"task {name}: {part!r} is not key=value with a whole number") from None
-    try:
-        task: Task = getattr(importlib.import_module(module), attribute)(**values)
-    except TypeError as error:
-        raise UserError(f"task {name}: {error}; check the parameters in {text!r}") from error
+    task: Task = kind(**values)
     return task
