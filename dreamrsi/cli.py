@@ -19,7 +19,7 @@ import typer
 
 import dreamrsi as d
 from dreamrsi import cli_gate, cli_import, cli_run, cli_score, cli_sweep, traces
-from dreamrsi.errors import UserError
+from dreamrsi.errors import RecordError, UserError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -180,13 +180,16 @@ def _policy(text: str, stack: ExitStack) -> d.policies.Policy:
 
 def _load(paths: list[Path]) -> list[d.Tree]:
     """The trees in the files, and those of runs where a folder is given."""
-    files: list[Path] = []
-    for path in paths:
-        found = sorted(path.glob("round-*/tree.jsonl")) if path.is_dir() else [path]
-        if not found:
-            raise UserError(f"{path}: is a folder without round-01/tree.jsonl; give a tree file or the folder of a run")
-        files += found
-    return [d.Tree.load(file) for file in files]
+    return [_tree(file) for file in cli_gate.tree_files(paths)]
+
+
+def _tree(file: Path) -> d.Tree:
+    try:
+        return d.Tree.load(file)
+    except RecordError as error:
+        if f"{file}, line 1:" in str(error):  # perhaps no tree at all
+            raise UserError(f"{error}. Other systems' logs: dreamrsi import") from error
+        raise
 
 
 def _episode(tree: d.Tree, episode: d.Episode) -> dict[str, Any]:

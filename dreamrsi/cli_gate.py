@@ -63,8 +63,9 @@ def freeze(
     from dreamrsi.freeze import freeze as run
     from dreamrsi.freeze import multiples
 
+    _there([policy])
     frozen = run(
-        _files(trees),
+        tree_files(trees),
         policy,
         out,
         width=width,
@@ -77,7 +78,7 @@ def freeze(
         last=last,
         max_drop=max_drop,
         max_rounds=max_rounds,
-        others=_files(other or []),
+        others=tree_files(other or []),
     )
     _say_suite(frozen)
 
@@ -211,15 +212,18 @@ def _deployed(records: Deployment) -> Pointer:
 
 
 def _there(paths: list[Path]) -> None:
-    """Tell a misspelt path from evidence that is not good enough."""
+    """Tell a misspelt path, or a name, from evidence that is not good enough."""
     from dreamrsi.errors import UserError
+    from dreamrsi.policies import BUILTIN
 
     for path in paths:
+        if not path.exists() and str(path).partition(":")[0] in BUILTIN:
+            raise UserError(f"{path}: needs a FILE.py, not a name; docs/adding-a-policy.md shows how to write one")
         if not path.exists():
             raise UserError(f"{path}: is not there; give the path of something that exists")
 
 
-def _files(paths: list[Path]) -> list[Path]:
+def tree_files(paths: list[Path]) -> list[Path]:
     """The files, and those of runs where a folder is given."""
     from dreamrsi.errors import UserError
 
@@ -227,7 +231,8 @@ def _files(paths: list[Path]) -> list[Path]:
     for path in paths:
         found = sorted(path.glob("round-*/tree.jsonl")) if path.is_dir() else [path]
         if not found:
-            raise UserError(f"{path}: is a folder without round-01/tree.jsonl; give a tree file or the folder of a run")
+            trees = f"its trees, {path}/*.jsonl," if any(path.glob("*.jsonl")) else "a tree file"
+            raise UserError(f"{path}: is a folder without round-01/tree.jsonl; give {trees} or the folder of a run")
         files += found
     return files
 

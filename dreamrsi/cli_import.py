@@ -45,7 +45,7 @@ def import_log(
     if direction not in (None, "max", "min"):
         raise UserError(f"--direction {direction}: give max or min")
     _check_out(out)
-    columns, statuses = _pairs("--column", column), _pairs("--status", status)
+    columns, statuses = _pairs("--column FIELD=NAME", "score", column), _pairs("--status WORD=STATUS", "", status)
     tree, report = logs.read(
         format,
         path,
@@ -79,9 +79,11 @@ def _check_out(out: Path) -> None:
     raise UserError(f"{out}: is there and is no tree file; it is not written over, choose another name")
 
 
-def _pairs(option: str, given: Pairs) -> dict[str, str]:
+def _pairs(form: str, example: str, given: Pairs) -> dict[str, str]:
     pairs = [text.partition("=") for text in given or ()]
+    option, _, pattern = form.partition(" ")
     for text, (name, _, value) in zip(given or (), pairs, strict=True):
         if not name or not value:
-            raise UserError(f"{option} {text}: write it as NAME=VALUE")
+            say = f"; say {option} {example}={name}" if example and name else ""
+            raise UserError(f"{option} {text}: write it as {pattern}{say}")
     return {name: value for name, _, value in pairs}

@@ -105,7 +105,12 @@ def test_tree_says_what_a_file_holds(dreamrsi):
         (["replay", MATH, "--policy", "early_stop", "--width", "0"], "--width"),
         (["score", MATH, "--beta1", "-1"], "--beta1"),
         (["score", MATH, "--beta1", "inf"], "error: beta1 and beta2 must be finite"),
-        (["tree", str(CORPUS)], "is a folder without round-01/tree.jsonl"),
+        (
+            ["tree", str(CORPUS)],
+            f"without round-01/tree.jsonl; give its trees, {CORPUS}/*.jsonl, or the folder of a run",
+        ),
+        (["tree", str(CORPUS.parent.parent)], "without round-01/tree.jsonl; give a tree file or the folder of a run"),
+        (["tree", str(CORPUS.parent / "README.md")], "Other systems' logs: dreamrsi import"),
         (["replay", MATH, "--policy", "mine.py:k=3"], "mine.py:k=3: a policy file takes no parameters"),
         (["sweep", MATH, "--policy", "mine.py"], "mine.py: a policy file cannot be used here; name a built-in policy"),
         (["run", "knitting", "--out", "x"], "Your own task runs from Python: docs/adding-a-task.md"),

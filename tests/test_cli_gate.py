@@ -105,6 +105,13 @@ def test_a_promotion_exits_with_0_and_leaves_a_record_beside_the_suite(dreamrsi,
     assert (folder / "0001.md").read_text().startswith("# gate: stop promoted\n")
 
 
+def test_the_gate_takes_files_of_policies_and_no_names(dreamrsi, world):
+    done = dreamrsi(*gate_of(world, policy="early_stop:strikes=1"))
+    assert done.returncode == 2 and "early_stop:strikes=1: needs a FILE.py, not a name" in done.stderr
+    done = dreamrsi("suite", "freeze", *world.trees, "--policy", "early_stop", "-o", "s")
+    assert done.returncode == 2 and "early_stop: needs a FILE.py, not a name" in done.stderr
+
+
 def test_a_refusal_exits_with_1_and_says_why_and_what_a_reviewer_has_to_read(dreamrsi, world):
     narrow = world.write("narrow.py", NARROW)
     done = dreamrsi(*gate_of(world, policy=narrow))

@@ -111,6 +111,11 @@ ID = {"score": "s", "id": "id", "parent": "p"}
 FLAWS = {
     "no score column named": ("id,p\n1,\n", {"id": "id", "parent": "p"}, "which column is the score"),
     "nothing says what follows what": ("id,s\n1,2\n", {"score": "s"}, "what follows what"),
+    "two ways to follow": (
+        "id,p,s\n1,,2\n",
+        {"score": "s", "id": "id", "parent": "p", "branch": "p"},
+        "give one of them",
+    ),
     "unknown field": ("id,s\n1,2\n", {"score": "s", "bracnh": "id"}, "'bracnh' is no field"),
     "no such column": ("id,p,s\n1,,2\n", ID | {"score": "loss"}, "no row has a column 'loss'"),
     "nothing at all": ("", ID, "no row has a column"),
@@ -195,6 +200,16 @@ def test_the_command_prints_the_report_and_writes_the_tree(dreamrsi, tmp_path): 
     assert json.loads(again.stdout)["parents_missing"] == 1 and d.Tree.load(out).header.task == "made up"
 
 
+def test_where_no_start_is_named_the_report_says_how(tmp_path):
+    path = table(tmp_path, "id,p,s\n1,,5\n2,1,6\n")
+    _, report = logs.read("csv", path, columns=ID, direction="max")
+    assert "if a row is the start, name it with --root ID" in report.notes
+    _, report = logs.read("csv", path, columns=ID, direction="max", root="1")
+    assert not any("--root" in note for note in report.notes)
+    _, report = logs.read("csv", path, columns={"score": "s", "branch": "id"}, direction="max")
+    assert "if a row is the start, name it with --column id=NAME and --root ID" in report.notes
+
+
 def test_the_command_never_writes_over_anything_but_a_tree(dreamrsi, tmp_path):  # noqa: F811
     path = table(tmp_path, TABLE)
     done = dreamrsi("import", "csv", path, "-o", path, *OPTIONS)
@@ -205,7 +220,12 @@ def test_the_command_says_what_is_missing(dreamrsi, tmp_path):  # noqa: F811
     assert "a table with a header line" in dreamrsi("import", "list").stdout
     assert "-o with the tree file" in dreamrsi("import", "csv", CSV).stderr
     out = ["-o", tmp_path / "t.jsonl"]
-    assert "write it as NAME=VALUE" in dreamrsi("import", "csv", CSV, *out, "--column", "id").stderr
+    loss = dreamrsi("import", "csv", CSV, *out, "--column", "loss").stderr
+    assert "--column loss: write it as FIELD=NAME; say --column score=loss" in loss
+    assert "--status bad: write it as WORD=STATUS\n" in dreamrsi("import", "csv", CSV, *out, "--status", "bad").stderr
+    everything = dreamrsi("import", "csv", CSV, *out).stderr
+    assert len(everything.splitlines()) == 1
+    assert all(f"--{o}" in everything for o in ("column score=", "column parent=", "column branch=", "direction max"))
     assert "give max or min" in dreamrsi("import", "csv", CSV, *out, "--direction", "up").stderr
     assert not (tmp_path / "t.jsonl").exists()
 

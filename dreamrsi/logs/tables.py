@@ -61,6 +61,9 @@ def load(source: Source, options: Options) -> Log:
     if "branch" in columns:
         _chain(found)
     notes = ["a table cannot say which attempts left no row; those are not counted"]
+    if options.root is None:
+        first = "" if "id" in columns else "--column id=NAME and "
+        notes.append(f"if a row is the start, name it with {first}--root ID")
     if "status" not in columns:
         notes.append(
             "no column says how attempts ended: without a score they are errors if an error is logged, else unknown"
@@ -72,13 +75,20 @@ def _columns(options: Options) -> dict[str, str]:
     columns = dict(options.columns)
     if wrong := [name for name in columns if name not in FIELDS]:
         raise UserError(f"{wrong[0]!r} is no field of an attempt; name columns for {', '.join(FIELDS)}")
+    missing = []
     if "score" not in columns:
-        raise UserError("which column is the score? Say --column score=NAME")
-    if ("parent" in columns) is ("branch" in columns):
-        raise UserError(
-            "what follows what? Give either --column id=NAME and --column parent=NAME, or --column branch=NAME for "
-            "rows that continue the last row of the same branch"
+        missing.append("which column is the score: --column score=NAME")
+    if "parent" not in columns and "branch" not in columns:
+        missing.append(
+            "what follows what: --column id=NAME and --column parent=NAME, or --column branch=NAME for rows that "
+            "continue the last row of the same branch"
         )
+    if missing and options.direction is None:
+        missing.append("which scores are better: --direction max or min")
+    if missing:
+        raise UserError(f"say {'; '.join(missing)}")
+    if "parent" in columns and "branch" in columns:
+        raise UserError("--column parent=NAME and --column branch=NAME both say what follows what; give one of them")
     if "parent" in columns and "id" not in columns:
         raise UserError("parents are named by their id; say --column id=NAME")
     if options.root and "id" not in columns:
