@@ -37,9 +37,12 @@ Trees = Annotated[
     list[Path], typer.Argument(metavar="TREE...", help="Tree files, or folders of runs.", show_default=False)
 ]
 Width = Annotated[
-    int | None, typer.Option(min=1, help="W: the most picks a batch may hold; the recorded one if not given.")
+    int | None,
+    typer.Option(metavar="N", min=1, help="W: the most picks a batch may hold; the recorded one if not given."),
 ]
-MaxRounds = Annotated[int | None, typer.Option(min=1, help="K2; as many as a tree has attempts if not given.")]
+MaxRounds = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="K2; as many as a tree has attempts if not given.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
 Format = Literal["table", "csv", "md", "tex"]
 
@@ -55,15 +58,19 @@ def _common(
 
 @app.command(short_help="Run the notebooks; export figures and tables.")
 def study(
-    profile: Annotated[str, typer.Option(help="quick, or full, which also renews figures/.")] = "quick",
-    only: Annotated[list[str] | None, typer.Option(help="Run just this notebook, 03 say; may be given again.")] = None,
+    profile: Annotated[str, typer.Option(metavar="NAME", help="quick, or full, which also renews figures/.")] = "quick",
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Run just this notebook, 03 say; may be given again.")
+    ] = None,
     parameters: Annotated[
         list[str] | None,
         typer.Option(
             "--set", metavar="NAME=VALUE", help="Set a notebook's parameter, 02.corpora=50 say; again for more."
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The export folder; runs/PROFILE if not given.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The export folder; runs/PROFILE if not given.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Run the notebooks even if nothing changed.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -84,7 +91,9 @@ def study(
 @app.command(short_help="Walk recorded trees with one policy, round by round.")
 def replay(
     trees: Trees,
-    policy: Annotated[str, typer.Option(help="NAME, NAME:key=value,... or FILE.py with a class Policy.")],
+    policy: Annotated[
+        str, typer.Option(metavar="POLICY", help="NAME, NAME:key=value,... or FILE.py with a class Policy.")
+    ],
     width: Width = None,
     max_rounds: MaxRounds = None,
     as_json: Json = False,

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 suite_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 Folder = Annotated[Path, typer.Argument(metavar="SUITE", help="Folder of a frozen suite.", show_default=False)]
-Steps = Annotated[int | None, typer.Option(min=1, help="The depth: the most attempts a branch.")]
-Workspaces = Annotated[int | None, typer.Option(min=1, help="The most branches.")]
+Steps = Annotated[int | None, typer.Option(metavar="N", min=1, help="The depth: the most attempts a branch.")]
+Workspaces = Annotated[int | None, typer.Option(metavar="N", min=1, help="The most branches.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -36,22 +36,35 @@ def freeze(
         typer.Argument(metavar="TREE...", help="Tree files, or folders of runs, in the order they closed."),
     ],
     policy: Annotated[Path, typer.Option(metavar="FILE", help="The current policy.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The suite's folder, which must not exist.")],
-    width: Annotated[int | None, typer.Option(min=1, help="W that it is deployed with; the recorded one.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The suite's folder, which must not exist.")],
+    width: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="W that it is deployed with; the recorded one.")
+    ] = None,
     steps: Steps = None,
     workspaces: Workspaces = None,
-    beta1: Annotated[float | None, typer.Option(min=0, help="Cost of an attempt, in units of the score.")] = None,
-    beta2: Annotated[float | None, typer.Option(min=0, help="Worth of an attempt more a round.")] = None,
+    beta1: Annotated[
+        float | None, typer.Option(metavar="NUMBER", min=0, help="Cost of an attempt, in units of the score.")
+    ] = None,
+    beta2: Annotated[
+        float | None, typer.Option(metavar="NUMBER", min=0, help="Worth of an attempt more a round.")
+    ] = None,
     around: Annotated[
         tuple[float, float],
         typer.Option(metavar="LOW HIGH", help="The neighbourhood: from LOW to HIGH times each beta."),
     ] = (0.5, 2.0),
     margin: Annotated[
-        float | None, typer.Option(min=0, help="What counts as a tie there; beta1, one attempt's cost.")
+        float | None,
+        typer.Option(metavar="NUMBER", min=0, help="What counts as a tie there; beta1, one attempt's cost."),
     ] = None,
-    last: Annotated[int, typer.Option(min=1, help="K: coverage looks at the winners of so many trees.")] = 3,
-    max_drop: Annotated[float, typer.Option(help="The share of quality that may be lost; only stricter.")] = 0.02,
-    max_rounds: Annotated[int | None, typer.Option(min=1, help="K2; as many as a tree has attempts.")] = None,
+    last: Annotated[
+        int, typer.Option(metavar="N", min=1, help="K: coverage looks at the winners of so many trees.")
+    ] = 3,
+    max_drop: Annotated[
+        float, typer.Option(metavar="NUMBER", help="The share of quality that may be lost; only stricter.")
+    ] = 0.02,
+    max_rounds: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="K2; as many as a tree has attempts.")
+    ] = None,
     other: Annotated[
         list[Path] | None, typer.Option(metavar="TREE", help="A tree that another policy recorded; may be given again.")
     ] = None,
@@ -98,12 +111,16 @@ def gate(
         list[Path] | None,
         typer.Option(metavar="TREE", help="A tree that closed after the suite was frozen; two are needed, in order."),
     ] = None,
-    width: Annotated[int | None, typer.Option(min=1, help="W of the candidate's deployment; as frozen.")] = None,
+    width: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="W of the candidate's deployment; as frozen.")
+    ] = None,
     steps: Steps = None,
     workspaces: Workspaces = None,
-    beta1: Annotated[float | None, typer.Option(min=0, help="To judge by; as frozen.")] = None,
-    beta2: Annotated[float | None, typer.Option(min=0, help="To judge by; as frozen.")] = None,
-    beta: Annotated[float | None, typer.Option(min=0, max=1, help="The policy's knob; as frozen.")] = None,
+    beta1: Annotated[float | None, typer.Option(metavar="NUMBER", min=0, help="To judge by; as frozen.")] = None,
+    beta2: Annotated[float | None, typer.Option(metavar="NUMBER", min=0, help="To judge by; as frozen.")] = None,
+    beta: Annotated[
+        float | None, typer.Option(metavar="NUMBER", min=0, max=1, help="The policy's knob; as frozen.")
+    ] = None,
     reviewer: Annotated[str | None, typer.Option(metavar="NAME", help="Who read the diff.")] = None,
     diff_sha256: Annotated[
         str | None, typer.Option(metavar="HASH", help="Of the diff that was read; the gate prints the one it expects.")
@@ -186,7 +203,7 @@ def deploy(
 
 def rollback(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the deployment.", show_default=False)],
-    reason: Annotated[str, typer.Option(help="Why; it is kept in the decision.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; it is kept in the decision.")],
 ) -> None:
     """Deploy again what was deployed before, by restoring the exact bytes of the pointer."""
     from dreamrsi.decision import plain

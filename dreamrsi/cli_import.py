@@ -17,9 +17,15 @@ def import_log(
     format: Annotated[str, typer.Argument(metavar="FORMAT", help="What wrote the log; `list` lists the formats.")],
     path: Annotated[Path | None, typer.Argument(metavar="PATH", help="The file or folder of the log.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="TREE", help="The tree file to write.")] = None,
-    task: Annotated[str | None, typer.Option(help="What was searched; the name of PATH if not given.")] = None,
-    direction: Annotated[str | None, typer.Option(help="max or min, where the log does not say it.")] = None,
-    score: Annotated[str | None, typer.Option(help="The metric to score by, for logs with several.")] = None,
+    task: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What was searched; the name of PATH if not given.")
+    ] = None,
+    direction: Annotated[
+        str | None, typer.Option(metavar="WAY", help="max or min, where the log does not say it.")
+    ] = None,
+    score: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The metric to score by, for logs with several.")
+    ] = None,
     column: Annotated[
         Pairs, typer.Option(metavar="FIELD=NAME", help="csv, jsonl: the log's name for a field; again for more.")
     ] = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,26 +21,35 @@ def score(
     ],
     policy: Annotated[
         list[str] | None,
-        typer.Option(help="A policy beside the built-in ones: NAME:key=value,... or FILE.py; may be given again."),
+        typer.Option(
+            metavar="POLICY",
+            help="A policy beside the built-in ones: NAME:key=value,... or FILE.py; may be given again.",
+        ),
     ] = None,
     only: Annotated[
         bool, typer.Option("--only", help="Leave out the built-in policies that --policy does not name.")
     ] = False,
-    beta1: Annotated[float | None, typer.Option(min=0, help="Cost of an attempt, in units of the score.")] = None,
+    beta1: Annotated[
+        float | None, typer.Option(metavar="NUMBER", min=0, help="Cost of an attempt, in units of the score.")
+    ] = None,
     beta2: Annotated[
-        float | None, typer.Option(min=0, help="Worth of an attempt more a round, in units of the score.")
+        float | None,
+        typer.Option(metavar="NUMBER", min=0, help="Worth of an attempt more a round, in units of the score."),
     ] = None,
     width: Annotated[
         list[int] | None,
         typer.Option(
-            min=1, help="W: the most picks a batch may hold; again for more rows. The recorded one if not given."
+            metavar="N",
+            min=1,
+            help="W: the most picks a batch may hold; again for more rows. The recorded one if not given.",
         ),
     ] = None,
     max_rounds: Annotated[
-        int | None, typer.Option(min=1, help="K2; as many as a tree has attempts if not given.")
+        int | None, typer.Option(metavar="N", min=1, help="K2; as many as a tree has attempts if not given.")
     ] = None,
     normalise: Annotated[
-        Literal["range"] | None, typer.Option(help="Divide the scores of a tree by (best - root), for mixed tasks.")
+        Literal["range"] | None,
+        typer.Option(help="range divides the scores of a tree by (best - root), for mixed tasks."),
     ] = None,
     by_tree: Annotated[bool, typer.Option("--by-tree", help="One line a policy and tree instead of means.")] = False,
     output: Annotated[
@@ -64,6 +74,8 @@ def score(
 
     if only and not policy:
         raise UserError("--only leaves nothing to score; name the policies with --policy")
+    if out is not None:
+        _check_folder(out)
     names = list(dict.fromkeys([*([] if only else [name for name in BUILTIN if name != "random"]), *(policy or ())]))
     with ExitStack() as stack, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "(?s).*; it scores -inf$")  # the line FAILED says it
@@ -90,6 +102,15 @@ def score(
 
         page = score_page.write(scored, out)
         typer.echo(f"\n{page}: the page; figures and tables lie beside it", err=aside)
+
+
+def _check_folder(out: Path) -> None:
+    """Say before the work what would keep the page from being written."""
+    from dreamrsi.errors import UserError
+
+    there = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise UserError(f"--out {out}: {there} is no folder that can be written to; give the name of a new folder")
 
 
 def _told_apart(given: list[str], policies: list[Policy]) -> list[Policy]:

@@ -14,20 +14,27 @@ def sweep(
     ],
     policy: Annotated[
         list[str] | None,
-        typer.Option(help="NAME or NAME:key=value,...; may be given again. All but random if none is given."),
+        typer.Option(
+            metavar="POLICY", help="NAME or NAME:key=value,...; may be given again. All but random if none is given."
+        ),
     ] = None,
     width: Annotated[
-        list[int] | None, typer.Option(min=1, help="W; may be given again. The recorded one if none is given.")
+        list[int] | None,
+        typer.Option(metavar="N", min=1, help="W; may be given again. The recorded one if none is given."),
     ] = None,
     max_rounds: Annotated[
         list[int] | None,
-        typer.Option(min=1, help="K2; may be given again. As many as a tree has attempts if none is given."),
+        typer.Option(
+            metavar="N", min=1, help="K2; may be given again. As many as a tree has attempts if none is given."
+        ),
     ] = None,
     scheduler: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="A Dask scheduler, tcp://HOST:PORT, whose workers do it instead."),
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes at once; one a core if not given.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Processes at once; one a core if not given.")
+    ] = None,
     output: Annotated[Literal["table", "csv"], typer.Option("--format", help="How to print the table.")] = "table",
 ) -> None:
     """Replay policies on trees at every width and limit of rounds: one row each, in the order given.

@@ -111,10 +111,11 @@ def warnings_of(scored: Scored) -> list[str]:
         found.append(f"UNOPENED: {where}. The best score lies on a branch that was never opened; V is blind there.")
     narrow = []
     for tree, name in zip(scored.trees, short_names(scored.trees), strict=True):
+        file = name if tree.name.endswith(name) else f"{name}.jsonl"
         widest = max(scored.used(row, tree) or 0 for row in scored.rows[1:]) if len(scored.rows) > 1 else 0
         if len(tree.branches) < widest:
             narrow.append(
-                f"NARROW: {name} records {_count(len(tree.branches), 'branch')}, and a width of {widest} has room for "
+                f"NARROW: {file} records {_count(len(tree.branches), 'branch')}, and a width of {widest} has room for "
                 "more: what those would have found is not recorded, and no score here can show it."
             )
     if len(narrow) > 3:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -200,3 +201,9 @@ def test_ctrl_c_ends_a_run_with_one_line_and_keeps_what_is_done(tmp_path):
     assert '"attempt":0' in record
     done = in_a_process("tree", tmp_path / "run" / "round-01" / "tree.jsonl")
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize("command", ["score", "sweep", "replay", "gate", "deploy", "import", "suite freeze", "study"])
+def test_options_are_named_in_the_user_s_words(dreamrsi, command):
+    options = dreamrsi(*command.split(), "--help").stdout.split("\nOptions:")[1]
+    assert not re.search(r"<(list|str|int|float|path|directory|tuple)", options)

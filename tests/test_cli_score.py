@@ -178,7 +178,7 @@ def test_a_log_without_width_and_rounds_says_what_was_used_instead(score, tmp_pa
     assert "width 8, since the record names none; --width sets another" in out
     assert "rounds: one attempt a round, since no rounds are recorded." in out
     assert "compare at --width 1 or --beta2 0" in out
-    assert "NARROW: foreign records 1 branch, and a width of 8 has room for more" in out
+    assert "NARROW: foreign.jsonl records 1 branch, and a width of 8 has room for more" in out
     assert "NARROW" not in score(tmp_path / "foreign.jsonl", "--width", "1").stdout
 
 
@@ -254,6 +254,14 @@ def test_a_policy_file_whose_name_is_taken_is_named_after_the_file(score, tmp_pa
     assert named == ["recorded", "round-02/policy.py", "round-03/policy.py", str(paths[2]), "parallel_refine"]
     twice = score(MATH, "--policy", "early_stop", "--policy", "early_stop:strikes=2")
     assert twice.returncode == 2 and "two rows would be named early_stop" in twice.stderr
+
+
+def test_a_folder_that_cannot_be_is_said_before_the_work(score, tmp_path, monkeypatch):
+    monkeypatch.setattr("dreamrsi.score_report.score_trees", None)  # nothing may have been scored by then
+    file = log(tmp_path / "file", (1.0,))
+    for out in (file, file / "deeper"):
+        done = score(MATH, "--out", out)
+        assert done.returncode == 2 and f"--out {out}: {file} is no folder that can be written to" in done.stderr
 
 
 def test_out_writes_figures_tables_and_one_page_with_equal_bytes(score, tmp_path):
