@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterator, Mapping
 from html import escape
 from pathlib import Path
@@ -100,8 +101,11 @@ def pictures(scored: Scored) -> Iterator[Picture]:
 
 
 def _number(scored: Scored, place: int) -> str:
-    """What tells the pictures of one tree from those of another."""
-    return f"_{place + 1:02d}" if len(scored.trees) > 1 else ""
+    """What tells the pictures of one tree from those of another: its number, and its name as far as files allow."""
+    if len(scored.trees) == 1:
+        return ""
+    name = re.sub(r"[^A-Za-z0-9]+", "-", score_text.short_names(scored.trees)[place]).strip("-")[-40:]
+    return f"_{place + 1:02d}_{name}".rstrip("_")
 
 
 def tradeoff(scored: Scored) -> Figure:

@@ -238,6 +238,14 @@ def test_members_of_a_family_are_told_apart_and_far_off_points_say_their_number(
     assert render(figure, "svg") == render(plots_score.tradeoff(rows, "quality"), "svg")
 
 
+def test_pictures_of_several_trees_have_the_names_of_the_trees():
+    trees = [tree_of([[1.0, 2.0]]) for _ in range(3)]
+    trees[0].name, trees[1].name, trees[2].name = "runs/a/tree.jsonl", "runs/b c/tree.jsonl", "runs/日.jsonl"
+    scored = score_trees(trees, ["early_stop"], random_seeds=0)
+    assert [score_page._number(scored, place) for place in range(3)] == ["_01_a-tree", "_02_b-c-tree", "_03"]
+    assert score_page._number(score_trees(trees[:1], ["early_stop"], random_seeds=0), 0) == ""
+
+
 def test_markers_of_equal_rows_stand_around_their_values_and_inside_the_axes():
     rows = {RECORDED: (88, 9.0), "early_stop": (44, 9.0), "greedy_best": (88, 9.0), "adaptive": (88, 9.0)}
     figure = plots_score.tradeoff(rows | {"portfolio": (5, -math.inf)}, "quality")
