@@ -13,7 +13,7 @@ import textwrap
 import warnings
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,7 +22,7 @@ from dreamrsi import cli_gate, cli_import, cli_run, cli_score, cli_sweep, traces
 from dreamrsi.errors import RecordError, UserError
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 app = typer.Typer(
     name="dreamrsi",
@@ -44,7 +44,6 @@ MaxRounds = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="K2; as many as a tree has attempts if not given.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
-Format = Literal["table", "csv", "md", "tex"]
 
 
 @app.callback(invoke_without_command=True)
@@ -99,6 +98,8 @@ def replay(
     as_json: Json = False,
 ) -> None:
     """Walk recorded trees with one policy and print what it did, round by round."""
+    from dreamrsi.console import counted
+
     with ExitStack() as stack:
         chosen = _policy(policy, stack)
         loaded = [(tree, width or tree.header.width or 8) for tree in _load(trees)]
@@ -109,7 +110,8 @@ def replay(
         typer.echo(f"{tree.name}: {episode.policy}, width {used}")
         for line in traces.brief(episode, tree):
             typer.echo(f"  {line}")
-        typer.echo(f"  {traces.REASONS[episode.reason]} after {episode.rounds} rounds and {episode.attempts} attempts")
+        made = f"{counted(episode.rounds, 'round')} and {counted(episode.attempts, 'attempt')}"
+        typer.echo(f"  {traces.REASONS[episode.reason]} after {made}")
         reached = d.outcome(episode, tree)
         if not math.isfinite(tree.best):
             typer.echo("  nothing in this tree has a score")
@@ -144,16 +146,20 @@ def policies() -> None:
 @app.command(short_help="Print what a tree file holds.")
 def tree(trees: Trees) -> None:
     """Print what a tree file holds: size, caps, statuses and the best score of every branch."""
+    from dreamrsi.console import Console, counted
+
+    console = Console.of_stdout()
     for loaded in _load(trees):
         header = loaded.header
-        branches, steps, width = (value or "none" for value in (header.branches, header.steps, header.width))
-        caps = f"caps: branches {branches}, steps {steps}; width {width}"
+        named = (("branches", header.branches), ("steps", header.steps))
+        caps = ", ".join(f"{name} {value}" for name, value in named if value)
+        known = f"caps: {caps}" if caps else "no caps recorded"
+        known += f"; width {header.width}" if header.width else ""
         synthetic = ", synthetic" if header.synthetic else ""
-        typer.echo(
-            f"{loaded.name}: {header.task}{synthetic}, {len(loaded.branches)} branches, {len(loaded)} attempts ({caps})"
-        )
+        size = f"{counted(len(loaded.branches), 'branch')}, {counted(len(loaded), 'attempt')}"
+        console.sentence(f"{loaded.name}: ", f"{header.task}{synthetic}, {size} ({known})")
         root = "no score" if loaded.root is None else f"{loaded.root:g}"
-        typer.echo(f"  root {root}, best {loaded.best:g}, recommended tag {header.recommended or 'none'}")
+        console.line(f"  root {root}, best {loaded.best:g}, recommended tag {header.recommended or 'none'}")
         for number, branch in enumerate(loaded.branches):
             chain = loaded.world.chains[number]
             failed = sum(attempt.score is None for attempt in branch)
@@ -161,7 +167,8 @@ def tree(trees: Trees) -> None:
             origin = f", from branch {chain.origin[0]} attempt {chain.origin[1]}" if chain.origin else ""
             best = chain.tops[-1]
             where = f"best {best:g} at attempt {chain.tops.index(best)}" if math.isfinite(best) else "no score"
-            typer.echo(f"  branch {number}: {len(branch)} attempts, {failed} failed, {where}{tag}{origin}")
+            made = counted(len(branch), "attempt")
+            console.sentence(f"  branch {number}: ", f"{made}, {failed} failed, {where}{tag}{origin}")
 
 
 app.command(short_help="Search a task in rounds, with or without dreaming.")(cli_run.run)
@@ -215,27 +222,6 @@ def _episode(tree: d.Tree, episode: d.Episode) -> dict[str, Any]:
         "hit": reached.hit,
         "opened": reached.opened,
     }
-
-
-def _print(table: pd.DataFrame, output: Format) -> str:
-    from dreamrsi import tables
-
-    if output == "csv":
-        return tables.to_csv(table).rstrip()
-    if output == "tex":
-        return tables.to_tex(table).rstrip()
-    if output == "md":
-        return tables.to_md(table).rstrip()
-    shown = table.rename(columns={"attainment": "attained", "never_opened": "unopened"})
-    if "hits" in shown:
-        shown["hits"] = [f"{hits:.4g}/{trees}" for hits, trees in zip(shown.hits, shown.pop("trees"), strict=True)]
-    for column in shown.columns:
-        if shown[column].dtype.kind == "b":
-            shown[column] = shown[column].map({True: "yes", False: "no"})
-        elif shown[column].dtype.kind == "f":
-            digits = {"quality": 6, "V": 6, "attained": 4}.get(column, 3)
-            shown[column] = [f"{value:.{digits}g}" for value in shown[column]]
-    return str(shown.to_string(index=False))
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:

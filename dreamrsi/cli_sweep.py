@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dreamrsi.tree import Tree
 
 
 def sweep(
@@ -42,8 +47,8 @@ def sweep(
     The rows are the same wherever they are computed. V at any betas is arithmetic on them: quality - beta1*attempts +
     beta2*attempts/rounds.
     """
-    from dreamrsi import policies
-    from dreamrsi.cli import _load, _print
+    from dreamrsi import policies, tables
+    from dreamrsi.cli import _load
     from dreamrsi.errors import UserError
     from dreamrsi.sweep import sweep as run
 
@@ -62,4 +67,22 @@ def sweep(
     typer.echo(
         f"policies: {table.policy.nunique()}, trees: {len(loaded)}, episodes: {len(table)}", err=output != "table"
     )
-    typer.echo(_print(table, output))
+    typer.echo(tables.to_csv(table).rstrip() if output == "csv" else _text(table, loaded, limited=bool(max_rounds)))
+
+
+def _text(table: pd.DataFrame, trees: list[Tree], *, limited: bool) -> str:
+    """The rows in 80 columns where that can be: trees by short names, the limit of rounds where it was given."""
+    from dreamrsi import score_text
+
+    names = dict(zip([tree.name for tree in trees], score_text.short_names(trees), strict=True))
+    shown = score_text.named(table).assign(tree=table.tree.map(names)).rename(columns={"width": "W"})
+    shown["unopened"] = ~shown.pop("opened")  # the winner's branch, as `score` has it
+    if not limited:
+        shown = shown.drop(columns="max_rounds")
+    for column in shown.columns:
+        if shown[column].dtype.kind == "b":
+            shown[column] = shown[column].map({True: "yes", False: "no"})
+        elif shown[column].dtype.kind == "f":
+            digits = {"quality": 6, "attained": 4}.get(column, 3)
+            shown[column] = [f"{value:.{digits}g}" for value in shown[column]]
+    return score_text.fitted(shown.astype(str))

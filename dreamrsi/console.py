@@ -95,6 +95,12 @@ class Console:
         return f"\x1b[{COLOURS[word]}m{padded}\x1b[0m" if self._colour and word in COLOURS else padded
 
 
+def counted(number: int, what: str) -> str:
+    """Return ``1 attempt``, ``2 attempts``, ``3 branches``."""
+    plural = f"{what}es" if what.endswith("ch") else f"{what}s"
+    return f"{number} {what if number == 1 else plural}"
+
+
 def duration(seconds: float) -> str:
     """Return seconds as a person reads them: 8 s, 95 s, 12 min, 1 h 40 min."""
     if seconds < 100:

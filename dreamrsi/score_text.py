@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dreamrsi.compare import RECORDED, rounds_known
+from dreamrsi.console import counted
 from dreamrsi.score_report import DEFAULT_WIDTH, MAP_TIMES, Scored
 from dreamrsi.tree import Tree
 
@@ -44,9 +45,9 @@ def heading(scored: Scored) -> list[str]:
     """What was scored, at which settings."""
     trees = scored.trees
     attempts = sorted({len(tree) for tree in trees})
-    made = _count(attempts[0], "attempt") if len(attempts) == 1 else f"{attempts[0]} to {attempts[-1]} attempts"
+    made = counted(attempts[0], "attempt") if len(attempts) == 1 else f"{attempts[0]} to {attempts[-1]} attempts"
     each = " each" if len(trees) > 1 else ""
-    what = f"{_count(len(trees), 'tree')}: {_branches(trees)}, {made}{each}; best {_best(trees)}"
+    what = f"{counted(len(trees), 'tree')}: {_branches(trees)}, {made}{each}; best {_best(trees)}"
     b1, b2 = (
         f"{name} {beta:.4g} ({'given' if given else share})"
         for name, beta, given, share in zip(
@@ -89,7 +90,7 @@ def record_line(scored: Scored) -> str:
     if len(kinds) == 1:
         (kind,) = kinds
         return f"{RECORDED}: the run itself, every attempt in order; rounds: {_ROUNDS[kind]}."
-    parts = ", ".join(f"{_ROUNDS[kind]} ({_count(n, 'tree')})" for kind, n in kinds.items())
+    parts = ", ".join(f"{_ROUNDS[kind]} ({counted(n, 'tree')})" for kind, n in kinds.items())
     return f"{RECORDED}: the runs themselves, every attempt in order; rounds: {parts}."
 
 
@@ -115,7 +116,7 @@ def warnings_of(scored: Scored) -> list[str]:
         widest = max(scored.used(row, tree) or 0 for row in scored.rows[1:]) if len(scored.rows) > 1 else 0
         if len(tree.branches) < widest:
             narrow.append(
-                f"NARROW: {file} records {_count(len(tree.branches), 'branch')}, and a width of {widest} has room for "
+                f"NARROW: {file} records {counted(len(tree.branches), 'branch')}, and a width of {widest} has room for "
                 "more: what those would have found is not recorded, and no score here can show it."
             )
     if len(narrow) > 3:
@@ -212,12 +213,12 @@ def _range(ends: tuple[float, float]) -> str:
 
 def table_text(scored: Scored) -> str:
     """The means, one row a policy."""
-    return _fitted(shown(scored.table, several=len(scored.widths) > 1))
+    return fitted(shown(scored.table, several=len(scored.widths) > 1))
 
 
 def by_tree_text(scored: Scored) -> str:
     """A block a tree, one row a policy."""
-    return "\n\n".join(f"{title}\n{_fitted(table)}" for title, table in blocks(scored))
+    return "\n\n".join(f"{title}\n{fitted(table)}" for title, table in blocks(scored))
 
 
 def blocks(scored: Scored) -> list[tuple[str, pd.DataFrame]]:
@@ -225,7 +226,7 @@ def blocks(scored: Scored) -> list[tuple[str, pd.DataFrame]]:
     found = []
     size = len(scored.single)
     for place, (tree, name) in enumerate(zip(scored.trees, short_names(scored.trees), strict=True)):
-        about = f"{_branches([tree])}, {_count(len(tree), 'attempt')}, best {tree.best:.10g}"
+        about = f"{_branches([tree])}, {counted(len(tree), 'attempt')}, best {tree.best:.10g}"
         rows = scored.by_tree.iloc[place * size : (place + 1) * size]
         found.append((f"{name}: {about}", shown(rows, several=len(scored.widths) > 1)))
     return found
@@ -264,7 +265,7 @@ def shown(table: pd.DataFrame, *, several: bool) -> pd.DataFrame:
     return type(table)({"policy": found.policy.tolist()} | texts, dtype=object)
 
 
-def _fitted(table: pd.DataFrame) -> str:
+def fitted(table: pd.DataFrame) -> str:
     """The table as text; where that is wider than the terminal, without what it can do without."""
     text = _aligned(table)
     for column in _DROPPED:
@@ -310,9 +311,4 @@ def _cells(column: pd.Series[float], name: str) -> list[str]:
 
 def _branches(trees: Sequence[Tree]) -> str:
     found = sorted({len(tree.branches) for tree in trees})
-    return _count(found[0], "branch") if len(found) == 1 else f"{found[0]} to {found[-1]} branches"
-
-
-def _count(n: int, what: str) -> str:
-    plural = {"branch": "branches"}.get(what, f"{what}s")
-    return f"{n} {what if n == 1 else plural}"
+    return counted(found[0], "branch") if len(found) == 1 else f"{found[0]} to {found[-1]} branches"

@@ -207,3 +207,26 @@ def test_ctrl_c_ends_a_run_with_one_line_and_keeps_what_is_done(tmp_path):
 def test_options_are_named_in_the_user_s_words(dreamrsi, command):
     options = dreamrsi(*command.split(), "--help").stdout.split("\nOptions:")[1]
     assert not re.search(r"<(list|str|int|float|path|directory|tuple)", options)
+
+
+def test_a_sweep_fits_into_80_columns_and_its_csv_holds_everything(dreamrsi):
+    arguments = ["sweep", *sorted(CORPUS.glob("*.jsonl")), "--policy", "semantic_guidance", "--width", "4"]
+    first, head, *lines = dreamrsi(*arguments).stdout.splitlines()
+    assert first == "policies: 1, trees: 6, episodes: 6" and max(map(len, [head, *lines])) <= 80
+    assert head.split()[:3] == ["policy", "tree", "W"] and head.split()[-1] == "unopened"
+    rows = [line.split() for line in lines]
+    assert [row[1] for row in rows] == sorted(path.stem for path in CORPUS.glob("*.jsonl"))
+    late = next(row for row in rows if row[1] == "late-6a")
+    assert late[-1] == "yes"  # its winner's branch stays closed at a width of 4
+    assert "max_rounds" in dreamrsi(*arguments, "--max-rounds", "9").stdout
+    table = dreamrsi(*arguments, "--format", "csv").stdout.splitlines()
+    assert table[0].startswith("policy,tree,width,max_rounds,quality") and LATE in "\n".join(table)
+
+
+def test_one_of_a_kind_is_not_plural_and_missing_caps_are_said_in_words(dreamrsi, tmp_path):
+    path = tmp_path / "one.jsonl"
+    attempt = {"branch": 0, "attempt": 0, "seq": 0, "score": 1.0, "status": "ok"}
+    path.write_text("\n".join(map(json.dumps, [{"format": "dreamrsi.tree/1", "task": "t"}, attempt])))
+    out = dreamrsi("tree", path).stdout
+    assert f"{path}: t, 1 branch, 1 attempt (no caps recorded)" in out and "branch 0: 1 attempt, 0 failed" in out
+    assert "after 1 round and 1 attempt\n" in dreamrsi("replay", path, "--policy", "early_stop").stdout
