@@ -178,6 +178,7 @@ def deploy(
     ] = None,
 ) -> None:
     """Show what is deployed and every decision, or start a deployment with the policy that runs already."""
+    from dreamrsi.console import Console
     from dreamrsi.decision import describe, percent, plain
     from dreamrsi.deploy import Deployment
     from dreamrsi.suite import Suite
@@ -186,19 +187,20 @@ def deploy(
     if suite:
         with records.lock("gate"):
             records.start(Suite.load(suite))
-    now = _deployed(records)
-    typer.echo(f"deployed: {plain(now.policy.name)}, sha256 {now.policy.sha256}")
-    typer.echo(f"  with {describe(now.settings)}")
+    now, console = _deployed(records), Console.of_stdout()
+    console.sentence("", f"deployed: {plain(now.policy.name)}, sha256 {now.policy.sha256}")
+    console.sentence("  ", f"with {describe(now.settings)}")
     held = now.frozen
     required = f", and branches {', '.join(map(str, held.required))} that the gate required" if held.required else ""
-    typer.echo(f"  a live round: at most {held.calls} calls;")
-    typer.echo(f"    quality at most {percent(held.max_drop)} below {held.quality:.6g};")
-    typer.echo(f"    its best attempt on one of the first {held.opened} branches{required}")
+    console.sentence("  a live round: ", f"at most {held.calls} calls;")
+    console.sentence("    ", f"quality at most {percent(held.max_drop)} below {held.quality:.6g};")
+    console.sentence("    ", f"its best attempt on one of the first {held.opened} branches{required}")
     for number, decision in enumerate(records.decisions(), 1):
         name = plain(decision.policy.name) if decision.policy else "a policy that cannot be loaded"
         why = "; ".join(decision.fired) or ", ".join(check.name for check in decision.checks if not check.passed)
         here = "  <- deployed" if number == now.decision else ""
-        typer.echo(f"{number:4d}  {decision.time}  {name} {decision.outcome}{f' ({plain(why)})' if why else ''}{here}")
+        said = f"{name} {decision.outcome}{f' ({plain(why)})' if why else ''}{here}"
+        console.sentence(f"{number:4d}  {decision.time}  ", said)
 
 
 def rollback(
@@ -255,17 +257,19 @@ def tree_files(paths: list[Path]) -> list[Path]:
 
 
 def _say_suite(suite: Suite) -> None:
-    from dreamrsi.console import Console
+    from dreamrsi.console import Console, counted
     from dreamrsi.decision import describe, plain, show
     from dreamrsi.gate import reproduces
 
     manifest, console = suite.manifest, Console.of_stdout()
-    console.line(f"suite {suite.folder}, sha256 {suite.sha256}")
-    console.line(f"  {len(suite.trees)} trees: {', '.join(tree.name for tree in suite.trees)}")
-    console.line(f"  current policy {plain(manifest.policy)}, sha256 {suite.current_sha256}")
-    console.line(f"  {describe(manifest.settings)}; K {manifest.last}")
+    console.sentence("", f"suite {suite.folder}, sha256 {suite.sha256}")
+    console.sentence("  ", f"{counted(len(suite.trees), 'tree')}: {', '.join(tree.name for tree in suite.trees)}")
+    console.sentence("  ", f"current policy {plain(manifest.policy)}, sha256 {suite.current_sha256}")
+    console.sentence("  ", f"{describe(manifest.settings)}; K {manifest.last}")
     spans = [f"{show(min(values))} to {show(max(values))}" for values in (manifest.beta1s, manifest.beta2s)]
-    console.line(f"  neighbourhood: beta1 {spans[0]}, beta2 {spans[1]}; margin for a tie {show(manifest.margin)}")
+    console.sentence(
+        "  neighbourhood: ", f"beta1 {spans[0]}, beta2 {spans[1]}; margin for a tie {show(manifest.margin)}"
+    )
     check = reproduces(suite)
     _say_check(console, check)
     raise typer.Exit(0 if check.passed else 1)
@@ -275,14 +279,14 @@ def _say_decision(console: Console, decision: Decision) -> None:
     from dreamrsi.decision import describe, plain
 
     names = [plain(named.name) if named else "?" for named in (decision.policy, decision.current)]
-    console.line(f"{decision.outcome}: {names[0]} against {names[1]}")
+    console.sentence("", f"{decision.outcome}: {names[0]} against {names[1]}")
     for label, named in (("candidate", decision.policy), ("current", decision.current)):
         if named:
-            console.line(f"  {label:9} sha256 {named.sha256}")
+            console.sentence(f"  {label:9} ", f"sha256 {named.sha256}")
     if decision.suite:
-        console.line(f"  suite     sha256 {decision.suite}")
+        console.sentence("  suite     ", f"sha256 {decision.suite}")
     if decision.settings:
-        console.line(f"  deployed with {describe(decision.settings)}")
+        console.sentence("  ", f"deployed with {describe(decision.settings)}")
     for check in decision.checks:
         _say_check(console, check)
 

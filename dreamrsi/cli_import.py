@@ -41,10 +41,12 @@ def import_log(
     the log, the tree holds -score.
     """
     from dreamrsi import logs
+    from dreamrsi.console import Console, counted
 
+    console = Console.of_stdout()
     if format == "list":
         for name, (_, about) in logs.FORMATS.items():
-            typer.echo(f"{name:14} {about}")
+            console.sentence(f"{name:14} ", about)
         return
     if path is None or out is None:
         raise UserError("give a format, the path of the log, and -o with the tree file to write")
@@ -65,11 +67,12 @@ def import_log(
     tree.save(out)
     if as_json:
         return typer.echo(json.dumps(report.as_dict() | {"tree": str(out)}, indent=1))
-    typer.echo(f"{path}: {format} log of {tree.header.task}")
+    console.line(f"{path}: {format} log of {tree.header.task}")
     for line in report.lines():
-        typer.echo(f"  {line}")
+        start, mark, rest = line.partition(": ")
+        console.sentence(f"  {start}{mark}", rest)
     best = f"best {tree.best:.10g}" if tree.best > float("-inf") else "nothing has a score"
-    typer.echo(f"{out}: {len(tree.branches)} branches, {len(tree)} attempts, {best}")
+    console.line(f"{out}: {counted(len(tree.branches), 'branch')}, {counted(len(tree), 'attempt')}, {best}")
 
 
 def _check_out(out: Path) -> None:

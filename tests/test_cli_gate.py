@@ -105,6 +105,16 @@ def test_a_promotion_exits_with_0_and_leaves_a_record_beside_the_suite(dreamrsi,
     assert (folder / "0001.md").read_text().startswith("# gate: stop promoted\n")
 
 
+def test_on_a_terminal_everything_is_folded_to_its_width(dreamrsi, world, monkeypatch):
+    lines = []
+    monkeypatch.setattr(Console, "of_stdout", lambda: Console(lambda text: lines.extend(text.split("\n")), width=80))
+    dreamrsi("suite", "check", world.suite)
+    dreamrsi("deploy", "live", "--suite", world.suite)
+    dreamrsi(*gate_of(world))
+    assert any(line.startswith("promoted: ") for line in lines) and any(" <- deployed" in line for line in lines)
+    assert max(map(len, lines)) <= 80
+
+
 def test_the_gate_takes_files_of_policies_and_no_names(dreamrsi, world):
     done = dreamrsi(*gate_of(world, policy="early_stop:strikes=1"))
     assert done.returncode == 2 and "early_stop:strikes=1: needs a FILE.py, not a name" in done.stderr

@@ -47,7 +47,7 @@ def test_a_run_with_every_trap(tmp_path):
     assert (got["f4"].status, got["f5"].status, got["f6"].status) == ("unknown", "invalid", "unknown")
     assert got["f6"].score is None and got["f6"].origin == (0, 1) and got["f3"].origin == (0, 0)
     assert got["f5"].metrics["parent_missing"] == "gone" and got["d1"].seconds == 0.5
-    assert "1 of 9 steps have no node" in " ".join(report.notes)
+    assert "1 of 9 steps left no node" in " ".join(report.notes)
 
 
 def test_the_config_is_not_obeyed(tmp_path):

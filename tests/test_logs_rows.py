@@ -130,7 +130,7 @@ def test_lower_is_better_is_turned_round_once_and_a_failure_has_no_score():
     assert math.copysign(1, tree.attempts[0].score) == 1
     assert tree.attempts[1].metrics["logged_score"] == 0.0 and tree.attempts[2].metrics["logged_score"] == "-inf"
     assert tree.attempts[2].status == "invalid"
-    assert any("1 attempts without success had a number" in note for note in report.notes)
+    assert any("1 attempt without success had a number" in note for note in report.notes)
 
 
 def test_directions():

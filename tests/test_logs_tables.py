@@ -9,6 +9,7 @@ import pytest
 
 import dreamrsi as d
 from dreamrsi import logs
+from dreamrsi.console import Console
 from log_fixtures import check_import, hashes
 from log_writers import FIXTURES, TABLE, TABLE_OPTIONS
 from test_cli import dreamrsi  # noqa: F401  # the fixture that runs a command in this process
@@ -198,6 +199,18 @@ def test_the_command_prints_the_report_and_writes_the_tree(dreamrsi, tmp_path): 
     assert "parents evicted or missing 1" in done.stdout and "branches, 7 attempts, best -0.5" in done.stdout
     again = dreamrsi("import", "csv", CSV, "-o", out, *OPTIONS, "--json", "--task", "made up")
     assert json.loads(again.stdout)["parents_missing"] == 1 and d.Tree.load(out).header.task == "made up"
+
+
+def test_on_a_terminal_the_report_is_folded_to_its_width(dreamrsi, tmp_path, monkeypatch):  # noqa: F811
+    lines = []
+    monkeypatch.setattr(Console, "of_stdout", lambda: Console(lambda text: lines.extend(text.split("\n")), width=80))
+    monkeypatch.chdir(tmp_path)
+    path = table(tmp_path, "id,p,s\n1,0,5\n")
+    columns = ["--column", "score=s", "--column", "id=id", "--column", "parent=p"]
+    assert dreamrsi("import", "csv", path.name, "-o", "o.jsonl", *columns, "--direction", "max").returncode == 0
+    dreamrsi("import", "list")
+    assert max(map(len, lines)) <= 80 and "o.jsonl: 1 branch, 1 attempt, best 5" in lines
+    assert any("1 attempt started a branch at the root" in " ".join(lines[n : n + 2]) for n in range(len(lines)))
 
 
 def test_where_no_start_is_named_the_report_says_how(tmp_path):

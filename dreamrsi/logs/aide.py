@@ -135,4 +135,4 @@ def _status(node: Node) -> tuple[Status, str | None]:
 def _lost(nodes: list[Node]) -> tuple[int, list[str]]:
     steps = {node.step for node in nodes if node.step is not None and node.step >= 0}
     lost = max(steps, default=-1) + 1 - len(steps)
-    return lost, [f"{lost} of {max(steps) + 1} steps have no node"] if lost else []
+    return lost, [f"{lost} of {max(steps) + 1} steps left no node"] if lost else []

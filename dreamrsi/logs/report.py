@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from dreamrsi.console import counted
 from dreamrsi.errors import UserError
 from dreamrsi.logs.rows import Direction, Grown, Log
 
@@ -110,15 +111,15 @@ def _what_happened(log: Log, grown: Grown) -> list[str]:
         notes.append("the starting program has no valid score, so the root has none")
     if not starts:
         notes.append("the log has no starting program, so the root has no score")
-    if grown.missing + grown.orphans:
+    if lost := grown.missing + grown.orphans:
         notes.append(
-            f"{grown.missing + grown.orphans} attempts start a branch at the root because the log does not hold their "
-            "parent; a replay may open these earlier than the run could have"
+            f"{counted(lost, 'attempt')} started a branch at the root because the log does not hold the parent; a "
+            "replay may open it earlier than the run could have"
         )
     if grown.moved:
-        notes.append(f"{grown.moved} attempts stood after their children in the log and were put before them")
+        notes.append(f"{counted(grown.moved, 'attempt')} stood after the children in the log, and came before them")
     if grown.dropped:
-        notes.append(f"{grown.dropped} attempts without success had a number for a score; it was left out")
+        notes.append(f"{counted(grown.dropped, 'attempt')} without success had a number for a score; it was left out")
     if grown.endless:
-        notes.append(f"{grown.endless} attempts had NaN or an infinity for a score: they failed")
+        notes.append(f"{counted(grown.endless, 'attempt')} had NaN or an infinity for a score, and so failed")
     return notes
