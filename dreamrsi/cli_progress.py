@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dreamrsi.console import Console, duration
+from dreamrsi.console import Console, counted, duration
 from dreamrsi.loop import Round, Watch
 from dreamrsi.record import Attempt
 
@@ -80,8 +80,8 @@ class Progress(Watch):
         self._best = max(self._best, tree.best)
         failed = Counter(attempt.status for attempt in tree if attempt.score is None)
         kinds = f" ({', '.join(f'{count} {status}' for status, count in sorted(failed.items()))})" if failed else ""
-        made = f"{_count(len(tree), 'attempt')}, {failed.total()} failed{kinds}"
-        self._console.line(f"  {made}, {_count(len(tree.branches), 'branch')}, {_count(len(tree.batches), 'batch')}")
+        made = f"{counted(len(tree), 'attempt')}, {failed.total()} failed{kinds}"
+        self._console.line(f"  {made}, {counted(len(tree.branches), 'branch')}, {counted(len(tree.batches), 'batch')}")
         if round_.guidance is not None and round_.guidance.recommended is not None:
             self._console.line(f"  guidance recommended {round_.guidance.recommended}")
         if tree.best_attempt is not None:
@@ -105,11 +105,6 @@ class Progress(Watch):
 
 
 _MOST_REASONS = 10
-
-
-def _count(number: int, what: str) -> str:
-    plural = what + ("es" if what.endswith("ch") else "s")
-    return f"{number} {what if number == 1 else plural}"
 
 
 def _first_line(error: str | None) -> str:

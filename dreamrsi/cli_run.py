@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from dreamrsi.cli_progress import Progress
-from dreamrsi.console import Console
+from dreamrsi.console import Console, counted
 from dreamrsi.errors import UserError
 from dreamrsi.loop import PRESETS, Recursion, recursion
 from dreamrsi.policy_file import starting_policy
@@ -196,5 +196,5 @@ _OF_COMMANDS = ("command", "agent_seconds", "pass_env")
 
 
 def _summary(found: Recursion) -> str:
-    rounds = f"{len(found.rounds)} round{'s' if len(found.rounds) != 1 else ''}"
+    rounds = counted(len(found.rounds), "round")
     return f"{found.arm}: {rounds}, {found.attempts} attempts, best {found.best:.10g}"
