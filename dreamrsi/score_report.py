@@ -197,9 +197,8 @@ class Scored:
         low1 = low2 = 0.0
         high1 = high2 = math.inf
         best, n, p = self.terms[winner]
-        for name in behind:
-            other = self.terms[name]
-            if other[0] == -math.inf:
+        for name, other in self.terms.items():  # those that tie here too: they may not elsewhere
+            if name == winner or other[0] == -math.inf:
                 continue
             quality, fewer, parallel = best - other[0], other[1] - n, p - other[2]
             low1, high1 = _narrowed(low1, high1, quality + self.beta2 * parallel, fewer)

@@ -7,7 +7,7 @@ import math
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
@@ -53,8 +53,19 @@ def test_the_record_reveals_everything_and_is_never_blind(tree):
     assert found.opened and (found.hit or tree.best == -math.inf)
 
 
+TIED = d.Tree(
+    d.Header(task="toy", width=3),
+    [
+        d.Attempt(branch=0, attempt=0, seq=0, score=0.0, status="ok"),
+        d.Attempt(branch=1, attempt=0, seq=1, score=None, status="error", origin=(0, 0)),
+    ],
+)
+"""Every policy has V = 0 where the betas are 0, and some make fewer attempts."""
+
+
 @settings(deadline=None, max_examples=40)
 @given(strategies.trees(), st.floats(0, 3), st.floats(0, 3), st.floats(0, 1))
+@example(TIED, 0.0, 0.0, 1.0)
 def test_the_winner_wins_just_where_it_says_it_does(tree, beta1, beta2, share):
     if tree.best_attempt is None:
         return
