@@ -168,7 +168,7 @@ def test_the_number_of_elements_is_checked(monkeypatch):
     def never(text):
         raise AssertionError("it was parsed")
 
-    monkeypatch.setattr(judge.json, "loads", never)
+    monkeypatch.setattr(json, "loads", never)
     assert "are not read" in evaluate(Billion(b"[1, 2]")).error
     monkeypatch.setattr(judge, "MAX_BYTES", 10**10)
     with pytest.raises(AssertionError, match="it was parsed"):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -73,6 +74,24 @@ class Program:
     seed: bytes
     seconds: float = 60.0
     memory: int = 2**30
+
+
+def read_json(artifact: bytes | None, name: str, most: int) -> Any:
+    """The JSON value of an artifact.
+
+    Raises
+    ------
+    ValueError
+        It is missing, has more than ``most`` bytes, or is not JSON; says which, by the artifact's name.
+    """
+    if artifact is None:
+        raise ValueError(f"{name} is missing")
+    if len(artifact) > most:
+        raise ValueError(f"{name} has {len(artifact)} bytes; more than {most} are not read")
+    try:
+        return json.loads(artifact)
+    except (ValueError, RecursionError) as error:  # ValueError: JSON, UTF-8, and integers of too many digits
+        raise ValueError(f"{name} is not JSON ({error})") from None
 
 
 class Task(Protocol):

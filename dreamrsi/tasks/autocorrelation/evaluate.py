@@ -21,11 +21,10 @@ Rules
 
 from __future__ import annotations
 
-import json
 import math
 from fractions import Fraction
 
-from dreamrsi.tasks import Evaluation, invalid
+from dreamrsi.tasks import Evaluation, invalid, read_json
 
 REFERENCE = 1.4556427953745406
 """The quotient that scores 1."""
@@ -72,14 +71,7 @@ def read_heights(artifact: bytes | None) -> list[float]:
     ValueError
         Says what is wrong, and with which height.
     """
-    if artifact is None:
-        raise ValueError("heights.json is missing")
-    if len(artifact) > MAX_BYTES:
-        raise ValueError(f"heights.json has {len(artifact)} bytes; more than {MAX_BYTES} are not read")
-    try:
-        data = json.loads(artifact)
-    except (ValueError, RecursionError) as error:  # ValueError: JSON, UTF-8, and integers of too many digits
-        raise ValueError(f"heights.json is not JSON ({error})") from None
+    data = read_json(artifact, "heights.json", MAX_BYTES)
     if not isinstance(data, list) or not 1 <= len(data) <= MAX_CELLS:
         found = f"{len(data)} elements" if isinstance(data, list) else type(data).__name__
         raise ValueError(f"heights.json holds {found}; it must be a list of 1 to {MAX_CELLS} heights")

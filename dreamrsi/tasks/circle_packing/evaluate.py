@@ -11,12 +11,11 @@ Rules
 
 from __future__ import annotations
 
-import json
 import math
 from fractions import Fraction
 from itertools import combinations
 
-from dreamrsi.tasks import Evaluation, invalid
+from dreamrsi.tasks import Evaluation, invalid, read_json
 
 Circle = tuple[float, float, float]
 """x, y, r."""
@@ -56,14 +55,7 @@ def read_circles(artifact: bytes | None, n: int) -> list[Circle]:
     ValueError
         Says what is wrong, and with which circle.
     """
-    if artifact is None:
-        raise ValueError("packing.json is missing")
-    if len(artifact) > MAX_BYTES:
-        raise ValueError(f"packing.json has {len(artifact)} bytes; more than {MAX_BYTES} are not read")
-    try:
-        data = json.loads(artifact)
-    except (ValueError, RecursionError) as error:  # ValueError: JSON, UTF-8, and integers of too many digits
-        raise ValueError(f"packing.json is not JSON ({error})") from None
+    data = read_json(artifact, "packing.json", MAX_BYTES)
     if not isinstance(data, list) or len(data) != n:
         found = f"{len(data)} elements" if isinstance(data, list) else type(data).__name__
         raise ValueError(f"packing.json holds {found}; it must be a list of {n} circles [x, y, r]")

@@ -12,12 +12,11 @@ Rules
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection
 from itertools import combinations
 
-from dreamrsi.tasks import Evaluation, invalid
+from dreamrsi.tasks import Evaluation, invalid, read_json
 
 ARTIFACT = "set.json"
 SMALLEST_SET, LARGEST_SET = 2, 512
@@ -50,14 +49,7 @@ def read_set(artifact: bytes | None) -> list[int]:
     ValueError
         Says what is wrong, and with which element.
     """
-    if artifact is None:
-        raise ValueError(f"{ARTIFACT} is missing")
-    if len(artifact) > MAX_BYTES:
-        raise ValueError(f"{ARTIFACT} has {len(artifact)} bytes; more than {MAX_BYTES} are not read")
-    try:
-        data = json.loads(artifact)
-    except (ValueError, RecursionError) as error:  # ValueError: JSON, UTF-8, and integers of too many digits
-        raise ValueError(f"{ARTIFACT} is not JSON ({error})") from None
+    data = read_json(artifact, ARTIFACT, MAX_BYTES)
     if not isinstance(data, list):
         raise ValueError(f"{ARTIFACT} holds {type(data).__name__}; it must be a list of whole numbers")
     if not SMALLEST_SET <= len(data) <= LARGEST_SET:
