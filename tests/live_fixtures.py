@@ -1,5 +1,6 @@
 """Settings of small live runs, one whole run to compare with, and runs in a process of their own."""
 
+import signal
 import subprocess
 import sys
 import time
@@ -37,6 +38,17 @@ def start(script, out, tmp_path, moves="", before=""):
     return subprocess.Popen(
         [sys.executable, str(path), str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+
+
+def kill_after(process, lines, delay):
+    """Kill a run when it has said so much, and a moment has passed; say whether it was still running."""
+    for _ in range(lines):
+        if not process.stdout.readline():
+            break
+    time.sleep(delay)
+    process.kill()
+    process.communicate()
+    return process.returncode == -signal.SIGKILL
 
 
 def none_is_left(pids):

@@ -9,15 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from pathlib import Path
-from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 import dreamrsi as d
-from dreamrsi import cli
 
 CORPUS = Path(__file__).parent.parent / "synthetic" / "history"
 LATE = str(CORPUS / "late-6a.jsonl")
@@ -27,24 +24,6 @@ MATH = str(CORPUS / "math.jsonl")
 def in_a_process(*arguments):
     command = [sys.executable, "-m", "dreamrsi", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
-
-
-@pytest.fixture
-def dreamrsi(capsys, monkeypatch):
-    """Run a command in this process, which spares seconds of imports."""
-
-    def command(*arguments):
-        monkeypatch.setattr(sys, "argv", ["dreamrsi", *map(str, arguments)])
-        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as ended:
-            code = ended.code or 0
-        out, err = capsys.readouterr()
-        return SimpleNamespace(returncode=code, stdout=out, stderr=err)
-
-    return command
 
 
 def test_replay_takes_the_width_of_the_record(dreamrsi, tmp_path):

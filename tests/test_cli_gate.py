@@ -7,13 +7,10 @@ import os
 import re
 import subprocess
 import sys
-import warnings
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from dreamrsi import cli
 from dreamrsi.console import Console
 from dreamrsi.decision import RULES, decode
 from dreamrsi.deploy import Deployment
@@ -26,23 +23,9 @@ NARROW = (
 )
 
 
-@pytest.fixture
-def dreamrsi(capsys, monkeypatch, tmp_path):
-    """Run a command in this process, in the folder of the test."""
+@pytest.fixture(autouse=True)
+def in_the_folder_of_the_test(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-    def command(*arguments):
-        monkeypatch.setattr(sys, "argv", ["dreamrsi", *map(str, arguments)])
-        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as ended:
-            code = ended.code or 0
-        out, err = capsys.readouterr()
-        return SimpleNamespace(returncode=code, stdout=out, stderr=err)
-
-    return command
 
 
 @pytest.fixture

@@ -10,13 +10,12 @@ import dreamrsi as d
 from dreamrsi import cli_progress, cli_run
 from dreamrsi.console import Console
 from loop_fixtures import run
-from test_cli import dreamrsi  # noqa: F401
 from toy_task import Toy, fail
 
 SMALL = ["--workspaces", "2", "--steps", "2", "--rounds", "2"]
 
 
-def test_both_arms_begin_alike_and_say_what_they_do(dreamrsi, tmp_path):  # noqa: F811
+def test_both_arms_begin_alike_and_say_what_they_do(dreamrsi, tmp_path):
     printed = {}
     for arm in ("fixed", "dream"):
         out = tmp_path / arm
@@ -64,13 +63,13 @@ def test_both_arms_begin_alike_and_say_what_they_do(dreamrsi, tmp_path):  # noqa
         (["--arm", "dream", "--beta1", "inf"], "beta1"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_written(dreamrsi, arguments, message, tmp_path):  # noqa: F811
+def test_what_is_wrong_is_said_before_anything_is_written(dreamrsi, arguments, message, tmp_path):
     done = dreamrsi("run", "circle_packing", *arguments, "--out", tmp_path / "run")
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()
 
 
-def test_the_presets_are_the_paper_s(dreamrsi, tmp_path, monkeypatch):  # noqa: F811
+def test_the_presets_are_the_paper_s(dreamrsi, tmp_path, monkeypatch):
     asked = {}
 
     def recursion(task, out, **settings):
@@ -94,7 +93,7 @@ def test_a_terminal_has_one_line_that_says_how_long_it_will_take():
     assert "  2/4, at most 0 s left, best 1.5, last error by -" in shown[-1]
 
 
-def test_a_run_says_everything_that_is_needed_to_run_it_again(dreamrsi, tmp_path):  # noqa: F811
+def test_a_run_says_everything_that_is_needed_to_run_it_again(dreamrsi, tmp_path):
     out = tmp_path / "run"
     assert (
         dreamrsi("run", "circle_packing:n=3", *SMALL, "--arm", "dream", "--versions", "2", "--out", out).returncode == 0

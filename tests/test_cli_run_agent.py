@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import dreamrsi as d
-from test_cli import dreamrsi  # noqa: F401
 
 HERE = Path(__file__).parent
 AGENT = f"{sys.executable} {HERE / 'stand_in_packer.py'}"
@@ -25,7 +24,7 @@ def git(out, *arguments):
 
 
 @pytest.mark.slow
-def test_a_stand_in_agent_writes_candidates_and_policies(dreamrsi, tmp_path, monkeypatch):  # noqa: F811
+def test_a_stand_in_agent_writes_candidates_and_policies(dreamrsi, tmp_path, monkeypatch):
     out, notes = tmp_path / "run", tmp_path / "notes"
     notes.mkdir()
     monkeypatch.setenv("STAND_IN_NOTES", str(notes))

@@ -11,14 +11,12 @@ import re
 import subprocess
 import sys
 import time
-import warnings
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 import dreamrsi as d
-from dreamrsi import cli
 
 CORPUS = Path(__file__).parent.parent / "synthetic" / "history"
 LATE = str(CORPUS / "late-6a.jsonl")
@@ -27,21 +25,9 @@ EXAMPLE = str(Path(__file__).parent.parent / "examples" / "circle_packing_26.jso
 
 
 @pytest.fixture
-def score(capsys, monkeypatch):
-    """Run the command in this process, which spares seconds of imports."""
-
-    def command(*arguments):
-        monkeypatch.setattr(sys, "argv", ["dreamrsi", "score", *map(str, arguments)])
-        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as ended:
-            code = ended.code or 0
-        out, err = capsys.readouterr()
-        return SimpleNamespace(returncode=code, stdout=out, stderr=err)
-
-    return command
+def score(dreamrsi):
+    """Run the command ``score``."""
+    return partial(dreamrsi, "score")
 
 
 def rows(out):

@@ -11,7 +11,7 @@ import pytest
 from dreamrsi.errors import UserError
 from dreamrsi.live import discard_run, live_run
 from dreamrsi.workspace import Workspaces
-from live_fixtures import ALL, SMALL, content, none_is_left, start, whole_run  # noqa: F401
+from live_fixtures import ALL, SMALL, content, kill_after, none_is_left, start, whole_run  # noqa: F401
 from toy_task import Toy
 
 
@@ -46,16 +46,6 @@ caps = dict(width=3, branches=4, steps=3, workers=2, timeout=60.0)
 {before}
 live_run(task, policies.ParallelRefine(bootstrap=4), sys.argv[1], seed=5, progress=say, **caps)
 """
-
-
-def kill_after(process, lines, delay):
-    for _ in range(lines):
-        if not process.stdout.readline():
-            break
-    time.sleep(delay)
-    process.kill()
-    process.communicate()
-    return process.returncode == -signal.SIGKILL
 
 
 def killed_and_resumed(whole, tmp_path, seed, times):

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import random
-import signal
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 
 import pytest
 
 import dreamrsi as d
+from live_fixtures import kill_after
 from loop_fixtures import content, files, run
 
 SCRIPT = """
@@ -35,17 +34,6 @@ def start(out, tmp_path):
     path = tmp_path / "script.py"
     path.write_text(SCRIPT.format(tests=str(Path(__file__).parent)))
     return subprocess.Popen([sys.executable, str(path), str(out)], stdout=subprocess.PIPE, text=True)
-
-
-def kill_after(process, events, delay):
-    """Kill a run some events and a moment after its start; say whether it was still running."""
-    for _ in range(events):
-        if not process.stdout.readline():
-            break
-    time.sleep(delay)
-    process.kill()
-    process.communicate()
-    return process.returncode == -signal.SIGKILL
 
 
 @pytest.fixture(name="whole", scope="module")
