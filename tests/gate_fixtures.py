@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from dreamrsi.freeze import freeze
 from dreamrsi.gate import gate
@@ -15,6 +16,7 @@ from strategies import tree_of
 
 REFINE = b"from dreamrsi.policies import ParallelRefine\n\n\nclass Policy(ParallelRefine):\n    name = 'refine'\n"
 STOP = b"from dreamrsi.policies import EarlyStop\n\n\nclass Policy(EarlyStop):\n    name = 'stop'\n"
+NARROW = REFINE.replace(b"    name = 'refine'\n", b"    def __init__(self):\n        super().__init__(width=4)\n")
 SLEEPS = policy_source("while True: pass")
 QUICK = Limits(seconds=0.5)
 
@@ -78,6 +80,23 @@ class World:
         seal(self.suite)
 
 
+@pytest.fixture(name="world")
+def make_world(tmp_path):
+    """Make a world; several in one test get folders of their own."""
+    made = []
+
+    def make(**kwargs):
+        made.append(World(tmp_path / f"world-{len(made)}", **kwargs))
+        return made[-1]
+
+    return make
+
+
 def failures(decision):
     """The names of the rules that failed."""
     return [check.name for check in decision.checks if not check.passed]
+
+
+def reason(decision, name):
+    """What the check of a rule says."""
+    return decision.check(name).reason
