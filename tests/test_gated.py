@@ -23,7 +23,6 @@ from gate_fixtures import REFINE
 from loop_fixtures import tree_content
 from sandbox_fixtures import no_server_left, nothing_left  # noqa: F401 - fixtures
 from strategies import tree_of
-from test_cli import dreamrsi  # noqa: F401
 from toy_task import Toy, climb
 
 CANDIDATE = REFINE.replace(b"'refine'", b"'candidate'")
@@ -276,7 +275,7 @@ def test_whatever_a_kill_leaves_undone_is_done_by_the_same_command(tmp_path):
     assert whole.place.pointer_file.read_bytes() == whole.refine
 
 
-def test_the_command_says_what_fired_and_what_it_needs(dreamrsi, tmp_path):  # noqa: F811
+def test_the_command_says_what_fired_and_what_it_needs(dreamrsi, tmp_path):
     out = ["--out", tmp_path / "run"]
     refused = [
         (["--policy", "early_stop"], "--gated runs what is deployed"),
