@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 import dreamrsi as d
-from log_writers import FIXTURES, WRITERS
+from dreamrsi import logs
 
 ROOT = Path(__file__).parent.parent
 SHARED = Path(os.environ.get("DREAMRSI_SHARED_LOGS", ROOT.parent / "shared" / "logs"))
@@ -77,8 +78,15 @@ def check_replay(tree):
     assert episode.best == tree.best
 
 
-def check_committed(name, tmp_path):
-    """The committed files are what is written here."""
-    WRITERS[name](tmp_path / "written")
-    for folder in (tmp_path / "written", FIXTURES / name):
-        yield {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+def by_id(tree):
+    """The attempts by the log's own names."""
+    return {a.metrics["id"]: a for a in tree}
+
+
+def check_quick(attempts, format, path, tmp_path, **options):
+    """A log of so many attempts becomes a tree file in less than ten seconds of processor time."""
+    began = time.process_time()
+    tree, report = logs.read(format, path, **options)
+    tree.save(tmp_path / "tree.jsonl")
+    assert time.process_time() - began < 10 and len(tree) == attempts
+    return report

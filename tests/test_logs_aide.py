@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-import time
 
 import pytest
 import yaml
 
 import dreamrsi as d
 from dreamrsi import logs
-from log_fixtures import check_committed, check_import, real
+from log_fixtures import by_id, check_import, check_quick, real
 from log_writers import FIXTURES, dump, journal_node
 
 RUN = FIXTURES / "aide"
 EVOLVED = RUN / "mlevolve"
 
 
-def by_id(tree):
-    return {a.metrics["id"]: a for a in tree}
-
-
 def journal(tmp_path, nodes, parents=None):
     dump(tmp_path / "journal.json", {"nodes": nodes, "node2parent": parents or {}})
     return tmp_path
-
-
-def test_the_committed_run_is_the_one_written_here(tmp_path):
-    written, committed = check_committed("aide", tmp_path)
-    assert written == committed
 
 
 def test_a_run_with_every_trap(tmp_path):
@@ -117,7 +107,7 @@ def test_foreign_and_broken_files(tmp_path):
     with pytest.raises(d.UserError, match="missing required field `node2parent`"):
         logs.read("aide", path)
     dump(path, {"nodes": [journal_node("a", 0, 1.0), journal_node("b", 1, 1.0)], "node2parent": {"a": "b", "b": "a"}})
-    with pytest.raises(d.UserError, match=r"journal|circle"):
+    with pytest.raises(d.UserError, match="the parents go round in a circle"):
         logs.read("aide", path)
 
 
@@ -127,10 +117,7 @@ def test_a_hundred_thousand_nodes_in_ten_seconds(tmp_path):
     parents = {f"n{i}": f"n{i // 2}" for i in range(1, 100_000)}
     path = tmp_path / "journal.json"
     path.write_text(json.dumps({"nodes": nodes, "node2parent": parents}))
-    began = time.process_time()
-    tree, _ = logs.read("aide", path)
-    tree.save(tmp_path / "tree.jsonl")
-    assert time.process_time() - began < 10 and len(tree) == 100_000
+    check_quick(100_000, "aide", path, tmp_path)
 
 
 def test_the_real_journal(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 import dreamrsi as d
 from dreamrsi import logs
-from log_fixtures import check_committed, check_import
+from log_fixtures import check_import
 from log_writers import FIXTURES, RESULTS
 
 RUN = FIXTURES / "autoresearch"
@@ -15,11 +15,6 @@ RUN = FIXTURES / "autoresearch"
 def results(tmp_path, text):
     (tmp_path / "results.tsv").write_text(text)
     return tmp_path
-
-
-def test_the_committed_run_is_the_one_written_here(tmp_path):
-    written, committed = check_committed("autoresearch", tmp_path)
-    assert written == committed
 
 
 def test_a_run_with_every_trap(tmp_path):

@@ -12,7 +12,6 @@ import pytest
 from dreamrsi import logs
 from dreamrsi.logs.tables import FIELDS
 from log_fixtures import ROOT
-from test_cli import dreamrsi  # noqa: F401  # the fixture that runs a command in this process
 
 TEXT = (ROOT / "docs" / "importing-a-log.md").read_text()
 COMMANDS = [c for c in re.findall(r"^    dreamrsi ((?:.*\\\n)*.*)$", TEXT, flags=re.M) if "import list" not in c]
@@ -24,14 +23,14 @@ def checkout(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_commands_work(dreamrsi, checkout):  # noqa: F811
+def test_the_commands_work(dreamrsi, checkout):
     assert len(COMMANDS) == 4
     for command in COMMANDS:
         done = dreamrsi(*shlex.split(command.replace("\\\n", " ")))
         assert done.returncode == 0 and not done.stderr, (command, done)
 
 
-def test_the_report_is_the_one_that_is_printed(dreamrsi, checkout):  # noqa: F811
+def test_the_report_is_the_one_that_is_printed(dreamrsi, checkout):
     printed = dreamrsi("import", "openevolve", "tests/fixtures/logs/openevolve", "-o", "t.jsonl").stdout
     shown = re.search(r"^    attempted(?:.*\n    )*.*$", TEXT, flags=re.M).group().splitlines()
     assert len(shown) == 5
@@ -39,7 +38,7 @@ def test_the_report_is_the_one_that_is_printed(dreamrsi, checkout):  # noqa: F81
         assert line.strip() in printed
 
 
-def test_the_formats_and_fields_are_all_there(dreamrsi):  # noqa: F811
+def test_the_formats_and_fields_are_all_there(dreamrsi):
     formats, tables = TEXT.split("## Tables")[0], TEXT.split("## Tables")[1].split("## The report")[0]
     assert re.findall(r"^\| `(\w+)` \|", formats, flags=re.M) == list(logs.FORMATS)
     named = [name for line in re.findall(r"^\| (`.*?) \|", tables, flags=re.M) for name in re.findall(r"`(\w+)`", line)]

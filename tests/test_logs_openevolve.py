@@ -5,22 +5,17 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-import time
 
 import pytest
 
 import dreamrsi as d
 from dreamrsi import logs
-from log_fixtures import check_committed, check_import, hashes, real
+from log_fixtures import by_id, check_import, check_quick, real
 from log_writers import FIXTURES, dump, dump_lines, program
 
 RUN = FIXTURES / "openevolve"
 LAST = RUN / "checkpoints" / "checkpoint_12"
 TRACE = RUN / "evolution_trace.jsonl"
-
-
-def by_id(tree):
-    return {a.metrics["id"]: a for a in tree}
 
 
 def parents(tree):
@@ -29,11 +24,6 @@ def parents(tree):
     return {
         a.metrics["id"]: found[a.branch, a.attempt - 1] if a.attempt else a.origin and found[a.origin] for a in tree
     }
-
-
-def test_the_committed_run_is_the_one_written_here(tmp_path):
-    written, committed = check_committed("openevolve", tmp_path)
-    assert written == committed
 
 
 def test_all_checkpoints_together_have_every_attempt_and_its_parent(tmp_path):
@@ -183,10 +173,7 @@ def test_a_hundred_thousand_lines_of_a_trace_in_ten_seconds(tmp_path):
         for i in range(1, 100_001):
             more = {"iteration": i, "child_id": f"p{i}", "parent_id": f"p{i // 2}" if i > 1 else "seed"}
             file.write(json.dumps(entry | more | {"generation": i.bit_length()}) + "\n")
-    began = time.process_time()
-    tree, _ = logs.read("openevolve", path)
-    tree.save(tmp_path / "tree.jsonl")
-    assert time.process_time() - began < 10 and len(tree) == 100_000
+    check_quick(100_000, "openevolve", path, tmp_path)
 
 
 @pytest.mark.slow
@@ -199,19 +186,13 @@ def test_a_hundred_thousand_programs_of_a_checkpoint_in_ten_seconds(tmp_path):
         (folder / "programs" / f"p{i}.json").write_text(json.dumps(made))
         names.append(f"p{i}")
     dump(folder / "metadata.json", {"islands": [names], "archive": [], "last_iteration": 100_000})
-    began = time.process_time()
-    tree, report = logs.read("openevolve", folder)
-    tree.save(tmp_path / "tree.jsonl")
-    took = time.process_time() - began
-    assert len(tree) == 100_000 and report.lost == 0
-    assert took < 10
+    report = check_quick(100_000, "openevolve", folder, tmp_path)
+    assert report.lost == 0
 
 
 def test_the_real_checkpoint(tmp_path):
     path = real("openevolve", "arc_ckpt100")
-    before = hashes(path)
     tree, report = check_import(lambda: logs.read("openevolve", path), path, tmp_path)
-    assert hashes(path) == before
     assert (report.attempted, report.kept, report.lost, report.scored) == (100, 1, 99, 1)
     assert (tree.root, tree.best) == (0.0, 1.0)
     assert any("99 of 100 iterations left no program" in note for note in report.notes)
