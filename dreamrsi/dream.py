@@ -155,8 +155,9 @@ def dream(
                 trial = dataclasses.replace(trial, traces=judge.traces(trial.grid))
             else:
                 work = files.clear_place(folder, number)
-                first = number == 0
+                asked, first = time.monotonic(), number == 0
                 trial = judge.trial(0, None, current, notes, ()) if first else _next(judge, trials, developer, work)
+                trial = dataclasses.replace(trial, seconds=time.monotonic() - asked)
                 with suppress(OSError):  # what the developer left there stays
                     work.rmdir()
                 base = trial.version.base
@@ -206,7 +207,6 @@ def load_dream(folder: Path) -> Dream:
 
 def _next(judge: Judge, trials: Sequence[Trial], developer: Developer, work: Path) -> Trial:
     """Ask for a version and screen it."""
-    began = time.monotonic()
     settings = judge.settings
     so_far = judge.ranked([trial.version for trial in trials])
     number = len(so_far)
@@ -220,9 +220,8 @@ def _next(judge: Judge, trials: Sequence[Trial], developer: Developer, work: Pat
         said = str(error) if isinstance(error, DeveloperFailure) else f"{type(error).__name__}: {error}"
         said = f"{developer.name} wrote no version: {said[:_MAX_ERROR]}".encode(errors="replace").decode()
         nothing = Version(number, base.number, b"", sha256(b"").hexdigest(), -math.inf, error=said)
-        return Trial(nothing, {}, seconds=time.monotonic() - began)
-    trial = judge.trial(number, base.number, source, notes, trials)
-    return dataclasses.replace(trial, seconds=time.monotonic() - began)
+        return Trial(nothing, {})
+    return judge.trial(number, base.number, source, notes, trials)
 
 
 def _base(versions: Sequence[Version], revise: Revise) -> Version:

@@ -77,9 +77,8 @@ class Dreaming:
         if self.objective != "sweep":
             return None
         grid = dream.grids[dream.selected.number]
-        by_beta = {key: row for key, row in grid.items() if key is not None}
         bests = list(accumulate((tree.best for tree in trees), max))
-        return next_beta(beta, bests, sweep_score(by_beta, history(trees), self.width) if by_beta else None)
+        return next_beta(beta, bests, sweep_score(grid, history(trees), self.width) if grid else None)
 
     def grid(self, policy: SandboxedPolicy, trees: Sequence[Tree], caps: Caps, present: GridPlan) -> GridPlan:
         """The caps of the next round; a plan that fails or may not be followed leaves them as they are."""

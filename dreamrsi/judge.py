@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -120,7 +119,6 @@ class Judge:
         self, number: int, base: int | None, source: bytes, notes: Mapping[str, Any], earlier: Sequence[Trial]
     ) -> Trial:
         """Screen a version; one with the bytes of an earlier version takes its value."""
-        began = time.monotonic()
         hash_ = sha256(source).hexdigest()
         same = next((t for t in earlier if t.version.source == source and source), None)
         if same is not None:
@@ -132,10 +130,10 @@ class Judge:
             if number == 0:
                 _probe(error)
             failure = Version(number, base, source, hash_, -math.inf, (), notes, str(error))
-            return Trial(failure, {}, seconds=time.monotonic() - began)
+            return Trial(failure, {})
         value, problem = self.value(grid)
         version = Version(number, base, source, hash_, value, grid[None], notes, problem)
-        return Trial(version, grid, self.traces(grid), seconds=time.monotonic() - began)
+        return Trial(version, grid, self.traces(grid))
 
     def _screen(self, source: bytes) -> Grid:
         """One process, all trees in lockstep, once for each beta."""
