@@ -263,15 +263,18 @@ def _head(s: Schedule, use: _Uses, name: str) -> list[str]:
     lines = ["class Policy:", f'    name = "{name}"', f"    beta = {_plain(s.beta)}", ""]
     lines += ["    def start(self, width):", "        self.width = width"]
     lines += ["        self.live = []  # branches that can be extended", "        self.opened = 0"]
-    if use.notice:
-        lines.append("        self.best = None  # score")
-    if use.count:
-        lines.append("        self.quiet = 0  # rounds in a row without a new best score")
-    if use.fade:
-        lines.append("        self.reached = 0  # rounds that the best score took")
-    if use.narrow:
-        lines.append("        self.share = 1.0  # of its width that a batch has now")
+    lines += _those(
+        (use.notice, "        self.best = None  # score"),
+        (use.count, "        self.quiet = 0  # rounds in a row without a new best score"),
+        (use.fade, "        self.reached = 0  # rounds that the best score took"),
+        (use.narrow, "        self.share = 1.0  # of its width that a batch has now"),
+    )
     return [*lines, ""]
+
+
+def _those(*lines: tuple[bool, str]) -> list[str]:
+    """The lines whose rule is used."""
+    return [line for used, line in lines if used]
 
 
 def _notice(use: _Uses) -> list[str]:
@@ -280,17 +283,14 @@ def _notice(use: _Uses) -> list[str]:
         return []
     lines = ["    def notice(self, prefix):", '        """See whether the last round raised the best score."""']
     lines += ["        if prefix.round:", "            if prefix.best > self.best:"]
-    if use.count:
-        lines.append("                self.quiet = 0")
-    if use.fade:
-        lines.append("                self.reached = prefix.round")
-    if use.narrow:
-        lines.append("                self.share = max(1 / self.width, self.share * NARROW)")
-    lines.append("            else:")
-    if use.count:
-        lines.append("                self.quiet += 1")
-    if use.narrow:
-        lines.append("                self.share = min(1.0, self.share / NARROW)")
+    lines += _those(
+        (use.count, "                self.quiet = 0"),
+        (use.fade, "                self.reached = prefix.round"),
+        (use.narrow, "                self.share = max(1 / self.width, self.share * NARROW)"),
+        (True, "            else:"),
+        (use.count, "                self.quiet += 1"),
+        (use.narrow, "                self.share = min(1.0, self.share / NARROW)"),
+    )
     return [*lines, "        self.best = prefix.best", ""]
 
 
