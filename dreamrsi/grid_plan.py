@@ -66,7 +66,7 @@ class Caps:
     present: GridPlan
 
     def __post_init__(self) -> None:
-        problem = _problem({"branches": self.present.branches, "steps": self.present.steps}, self)
+        problem = _problem(vars(self.present), self)
         if problem is not None:
             raise UserError(f"the present grid is beyond the caps: {problem}; raise them or start smaller")
 
@@ -242,9 +242,7 @@ def check_plan(plan: object, caps: Caps) -> GridPlan:
     """
     if plan is None:
         return GridPlan(caps.present.branches, caps.present.steps, "no plan; the present grid stays")
-    values = (
-        {"branches": plan.branches, "steps": plan.steps, "reason": plan.reason} if isinstance(plan, GridPlan) else plan
-    )
+    values = vars(plan) if isinstance(plan, GridPlan) else plan
     problem = _problem(values, caps)
     if problem is not None:
         return GridPlan(caps.present.branches, caps.present.steps, f"plan rejected: {problem}; the present grid stays")

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from dreamrsi.errors import PolicyError, UserError
+from dreamrsi.errors import UserError
 from dreamrsi.grid_plan import GridPlan, beyond, under_plan
 from dreamrsi.objective import attained, floor
 from dreamrsi.policies import Policy
-from dreamrsi.replay import Episode, failed, replay
+from dreamrsi.replay import Episode, replay_all
 from dreamrsi.sandbox import Limits, SandboxedPolicy, replay_sandboxed
 from dreamrsi.schedule import DEFAULT_BETA
 from dreamrsi.tree import Tree
@@ -89,16 +89,6 @@ def replay_betas(
     betas = list(betas)
     if isinstance(policy, bytes):
         return {beta: replay_sandboxed(policy, seen, width, max_rounds, beta=beta, limits=limits) for beta in betas}
-    if isinstance(policy, SandboxedPolicy):
-        before = policy.beta
-        try:
-            found = {}
-            for beta in betas:
-                policy.beta = beta
-                found[beta] = policy.replay_all(seen, width, max_rounds)
-            return found
-        finally:
-            policy.beta = before
     if not hasattr(policy, "beta"):
         once = _episodes(policy, seen, width, max_rounds)
         return {beta: list(once) for beta in betas}
@@ -114,13 +104,9 @@ def replay_betas(
 
 
 def _episodes(policy: Policy, trees: Sequence[Tree], width: int, max_rounds: int | None) -> list[Episode]:
-    row = []
-    for tree in trees:
-        try:
-            row.append(replay(policy, tree, width, max_rounds))
-        except PolicyError as error:
-            row.append(failed(policy.name, tree.name, error))
-    return row
+    if isinstance(policy, SandboxedPolicy):
+        return policy.replay_all(trees, width, max_rounds)
+    return replay_all([policy], trees, width, max_rounds)[policy.name]
 
 
 def sweep_score(
