@@ -59,8 +59,7 @@ class Limits:
     output: int = 2**24
 
     def __post_init__(self) -> None:
-        given = {name: getattr(self, name) for name in self.__slots__}
-        check_limits(("memory", "cpu_seconds", "output"), **given)
+        check_limits(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,8 +66,7 @@ class Limits:
     total: float = 60.0
 
     def __post_init__(self) -> None:
-        given = {name: getattr(self, name) for name in self.__slots__}
-        check_limits(("memory", "cpu_seconds"), **given)
+        check_limits(self)
 
 
 def load_policy(path: str | os.PathLike[str], *, limits: Limits | None = None) -> SandboxedPolicy:
@@ -128,15 +127,11 @@ def replay_sandboxed(
         content, file = source, "policy.py"
     else:
         content, file = _read(source), Path(source).name
-    if not fresh:
-        with SandboxedPolicy(content, file, limits=limits) as policy:
-            policy.beta = beta
-            return policy.replay_all(trees, width, max_rounds)
     episodes = []
-    for tree in trees:
+    for together in [[tree] for tree in trees] if fresh else [trees]:
         with SandboxedPolicy(content, file, limits=limits) as policy:
             policy.beta = beta
-            episodes += policy.replay_all([tree], width, max_rounds)
+            episodes += policy.replay_all(together, width, max_rounds)
     return episodes
 
 

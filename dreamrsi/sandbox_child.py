@@ -116,12 +116,11 @@ def serve(control_fd: int) -> None:
     with suppress(ImportError):
         import numpy.random  # noqa: F401  # most policies that import anything import this; it is forked with the rest
     control = socket.socket(fileno=control_fd)
-    (
-        libc(),
-        nobody(),
-        ready(),
-        import_for(b"import dreamrsi.policies"),
-    )  # what is set up at the first use is set up here, once
+    # What is set up at the first use is set up here, once.
+    libc()
+    nobody()
+    ready()
+    import_for(b"import dreamrsi.policies")
     gc.freeze()  # collections in the processes leave these objects, and so the shared pages, alone
     running: set[int] = set()
     try:

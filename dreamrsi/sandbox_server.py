@@ -14,10 +14,15 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dreamrsi.errors import UserError
 from dreamrsi.sandbox_child import REPLY, REQUEST
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 _START_SECONDS = 60.0
 _KEPT_VARIABLES = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TZ", "SYSTEMROOT")
@@ -252,20 +257,20 @@ class Process:
 _MOST = {"memory": 2**50, "output": 2**31}  # of the others, which are seconds, 10^9
 
 
-def check_limits(whole: Sequence[str], **given: float) -> None:
-    """Check what a caller gave as limits, of which those named ``whole`` are whole numbers.
+def check_limits(limits: DataclassInstance) -> None:
+    """Check what a caller gave as limits; those whose default is a whole number are whole numbers.
 
     Raises
     ------
     UserError
         One is no positive number, or too large for the system.
     """
-    for name, value in given.items():
-        kinds = int if name in whole else (int, float)
-        most = _MOST.get(name, 10**9)
-        if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value <= most:
-            kind = "whole number" if name in whole else "number"
-            raise UserError(f"Limits: {name} is {value!r}; give a {kind} above 0, at most {most}")
+    for field in fields(limits):
+        value, whole = getattr(limits, field.name), isinstance(field.default, int)
+        most = _MOST.get(field.name, 10**9)
+        if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)) or not 0 < value <= most:
+            kind = "whole number" if whole else "number"
+            raise UserError(f"Limits: {field.name} is {value!r}; give a {kind} above 0, at most {most}")
 
 
 def printable(text: str, size: int) -> str:
