@@ -17,7 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dreamrsi.errors import UserError
-from dreamrsi.intervals import Interval, difference, interval
+from dreamrsi.intervals import difference, interval, spread_of
 from dreamrsi.tables import text
 from dreamrsi.tree import Tree
 
@@ -154,8 +154,8 @@ def versus(found: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
         gain = mine.equal_calls - mine.control
         row: dict[str, Any] = {"setting": name, "runs": len(mine), "control": mine.control.mean()}
         control = _strata(mine, "control")
-        row |= _spread("equal_rounds", difference(_strata(mine, "equal_rounds"), control, rng))
-        row |= _spread("equal_calls", difference(_strata(mine, "equal_calls"), control, rng))
+        row |= spread_of("equal_rounds", difference(_strata(mine, "equal_rounds"), control, rng))
+        row |= spread_of("equal_calls", difference(_strata(mine, "equal_calls"), control, rng))
         shares = pd.DataFrame(
             {
                 "setting": mine.setting,
@@ -166,7 +166,7 @@ def versus(found: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
             }
         )
         for column in ("cost", "control_reach", "reach"):
-            row |= _spread(column, interval(_strata(shares, column), rng))
+            row |= spread_of(column, interval(_strata(shares, column), rng))
         row |= {"reached": int(mine.reach.notna().sum()), "better": int((gain > SAME).sum())}
         row |= {"same": int((gain.abs() <= SAME).sum()), "worse": int((gain < -SAME).sum())}
         rows.append(row)
@@ -201,10 +201,6 @@ def _strata(found: pd.DataFrame, column: str) -> Floats:
     if table.isna().any().any():
         raise UserError(f"{column}: every setting needs the same seeds, and a number for each")
     return np.asarray(table.to_numpy())
-
-
-def _spread(name: str, found: Interval) -> dict[str, float]:
-    return {name: found.estimate, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
 def cell(row: Any, column: str, digits: int = 3) -> str:
@@ -263,6 +259,6 @@ def pace(campaigns: Sequence[Campaign], rng: np.random.Generator) -> pd.DataFram
             if len(mine) == seeds:
                 row: dict[str, Any] = {"setting": setting, "arm": arm, "round": number}
                 for column in ("attempts", "round_best", "best"):
-                    row |= _spread(column, interval(mine[column], rng))
+                    row |= spread_of(column, interval(mine[column], rng))
                 rows.append(row)
     return pd.DataFrame(rows)

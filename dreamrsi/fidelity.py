@@ -21,7 +21,7 @@ from dreamrsi import policies as builtin
 from dreamrsi import worlds
 from dreamrsi.compare import build
 from dreamrsi.errors import UserError
-from dreamrsi.intervals import interval
+from dreamrsi.intervals import Interval, interval, spread_of
 from dreamrsi.live import live_run
 from dreamrsi.objective import score
 from dreamrsi.policies import Policy
@@ -201,9 +201,7 @@ def summary(rows: pd.DataFrame, rng: np.random.Generator, by: Sequence[str] = ("
         row: dict[str, object] = dict(zip(by, key if isinstance(key, tuple) else (key,), strict=True))
         for column in ("correlation", "bias", "regret"):
             strata = group.pivot_table(column, "repeat", "world") if "world" in group else group[[column]]
-            mean, low, high = interval(strata.to_numpy(), rng)
-            if len(strata) == 1:
-                low = high = math.nan
-            row |= {column: mean, f"{column}_low": low, f"{column}_high": high}
+            spread = interval(strata.to_numpy(), rng)
+            row |= spread_of(column, spread if len(strata) > 1 else Interval(spread.estimate, math.nan, math.nan))
         found.append(row)
     return pd.DataFrame(found)

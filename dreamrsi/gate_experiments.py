@@ -25,8 +25,9 @@ from dreamrsi.decision import Check, Decision, Settings
 from dreamrsi.errors import UserError
 from dreamrsi.experiments import ALL
 from dreamrsi.freeze import AROUND
+from dreamrsi.gate import SHADOWS
 from dreamrsi.guards import Frozen, frozen_numbers, kill, rollback_reasons
-from dreamrsi.intervals import Interval, interval
+from dreamrsi.intervals import Interval, interval, spread_of
 from dreamrsi.record import Root
 from dreamrsi.replay import replay
 from dreamrsi.robustness import wilson
@@ -54,7 +55,7 @@ CHANGES = (
 )
 """A candidate that cannot reach late branches; one that can; one that opens branches which no tree has; and none."""
 
-SHADOWS, ROUNDS = 2, 5
+ROUNDS = 5
 RULES = {"gain": check_gain, "coverage": check_coverage, "betas": check_betas, "shadow": check_shadow}
 ARMS = ("ungated", "gate", "guards", "gate and guards", "unchanged")
 """The candidate as it is; only if the gate promotes it; killed and rolled back in its rounds; both; never."""
@@ -209,9 +210,9 @@ def fires(rows: pd.DataFrame) -> pd.DataFrame:
     for (change, world), group in rows.groupby(["change", "world"], sort=False):
         for event in FIRES:
             times = int(group[event].sum())
-            low, high = wilson(times, len(group))
             about = {"change": change, "world": world, "event": event, "seeds": len(group)}
-            found.append({**about, "share": times / len(group), "share_low": low, "share_high": high})
+            share = Interval(times / len(group), *wilson(times, len(group)))
+            found.append(about | spread_of("share", share))
     return pd.DataFrame(found)
 
 
@@ -234,11 +235,6 @@ def price(rows: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
             row |= spread_of("best_change", interval(best - group["ungated best"], rng))
             found.append(row)
     return pd.DataFrame(found)
-
-
-def spread_of(name: str, found: Interval) -> dict[str, float]:
-    """The columns of a value with its interval."""
-    return {name: found.estimate, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
 def checks(decisions: Mapping[str, Decision]) -> pd.DataFrame:

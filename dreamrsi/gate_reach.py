@@ -12,8 +12,8 @@ from dreamrsi import policies as builtin
 from dreamrsi import synthetic
 from dreamrsi.coverage import coverage
 from dreamrsi.fidelity import random_schedules
-from dreamrsi.gate_experiments import NARROW, parts, spread_of
-from dreamrsi.intervals import interval
+from dreamrsi.gate_experiments import NARROW, parts
+from dreamrsi.intervals import Interval, interval, spread_of
 from dreamrsi.objective import outcome, score_map
 from dreamrsi.policies import Policy
 from dreamrsi.replay import Episode, replay, replay_all
@@ -113,8 +113,7 @@ def survivors(rows: pd.DataFrame, by: str = "policy") -> pd.DataFrame:
         }
         for event in events:
             share = float(group[event].mean())
-            low, high = wilson(round(share * row["corpora"]), row["corpora"])
-            row |= {event: share, f"{event}_low": low, f"{event}_high": high}
+            row |= spread_of(event, Interval(share, *wilson(round(share * row["corpora"]), row["corpora"])))
         found.append(row)
     table = (
         pd.DataFrame(found)
@@ -158,7 +157,7 @@ def width_shares(rows: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
         row: dict[str, Any] = {"source": source, "policy": policy, "width": width, "trees": len(group)}
         for event in ("hit", "unopened"):
             times = int(group[event].sum())
-            low, high = wilson(times, len(group)) if len(group) > 1 else (float(times), float(times))
-            row |= {event: times / len(group), f"{event}_low": low, f"{event}_high": high}
+            ends = wilson(times, len(group)) if len(group) > 1 else (float(times), float(times))
+            row |= spread_of(event, Interval(times / len(group), *ends))
         found.append(row | spread_of("attainment", interval(group.attainment, rng)))
     return pd.DataFrame(found)

@@ -24,6 +24,11 @@ class Interval(NamedTuple):
         return f"{self.estimate:.3g} [{self.low:.3g}, {self.high:.3g}]"
 
 
+def spread_of(name: str, found: Interval) -> dict[str, float]:
+    """The columns of a value with its interval: ``name``, ``name_low`` and ``name_high``."""
+    return {name: found.estimate, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
 def interval(
     values: ArrayLike,
     rng: np.random.Generator,

@@ -19,7 +19,7 @@ from dreamrsi import worlds
 from dreamrsi.developers import Version
 from dreamrsi.dream import dream
 from dreamrsi.experiments import SAME, Campaign
-from dreamrsi.intervals import interval
+from dreamrsi.intervals import Interval, interval, spread_of
 from dreamrsi.objective import score, select
 from dreamrsi.policy_file import starting_policy
 from dreamrsi.replay import replay
@@ -92,8 +92,7 @@ def regression_shares(rows: pd.DataFrame) -> pd.DataFrame:
         row: dict[str, Any] = {"way": way, "dreams": len(group)}
         for column in ("replayed", "fresh"):
             fell = int((group[column] < -SAME).sum())
-            low, high = wilson(fell, len(group))
-            row |= {column: fell / len(group), f"{column}_low": low, f"{column}_high": high}
+            row |= spread_of(column, Interval(fell / len(group), *wilson(fell, len(group))))
         row |= {"worst": min(0.0, group.fresh.min()), "mean": group.fresh.mean()}
         found.append(row)
     return pd.DataFrame(found)
@@ -160,8 +159,8 @@ def curse_means(rows: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     for size, group in rows.groupby("versions"):
         row: dict[str, Any] = {"versions": size}
         for column in ("replayed", "fresh", "gap"):
-            mean, low, high = interval(group.pivot(index="repeat", columns="world", values=column), rng)
-            row |= {column: mean, f"{column}_low": low, f"{column}_high": high}
+            values = group.pivot(index="repeat", columns="world", values=column)
+            row |= spread_of(column, interval(values, rng))
         found.append(row)
     return pd.DataFrame(found)
 

@@ -14,6 +14,7 @@ from matplotlib.ticker import PercentFormatter
 from dreamrsi.coverage import coverage
 from dreamrsi.figures import Look, label, new
 from dreamrsi.plots import styled
+from dreamrsi.plots_loop import ends
 from dreamrsi.replay import Episode
 from dreamrsi.tree import Tree
 
@@ -46,11 +47,6 @@ def _looks(names: Sequence[str]) -> dict[str, Look]:
 def _key(name: str, look: Look, line: bool = True) -> Line2D:
     style: dict[str, Any] = look.line if line else {**look.line, "linestyle": "none"}
     return Line2D([], [], **style, markersize=4, label=name.replace("_", " "))
-
-
-def _ends(rows: pd.DataFrame, column: str) -> np.ndarray:
-    """Lengths of the error bars, shape (2, rows)."""
-    return np.array([rows[column] - rows[f"{column}_low"], rows[f"{column}_high"] - rows[column]]).clip(0)
 
 
 @styled
@@ -101,7 +97,7 @@ def fires(table: pd.DataFrame) -> Figure:
             at = np.arange(len(EVENTS)) + 0.22 * (place - (len(worlds) - 1) / 2)
             look = looks[world]
             ax.errorbar(
-                rows.share, at, xerr=_ends(rows, "share"), fmt=look.marker, color=look.color, markersize=4, capsize=2
+                rows.share, at, xerr=ends(rows, "share"), fmt=look.marker, color=look.color, markersize=4, capsize=2
             )
         ax.set_title(fill(change, 16))
         ax.set_xlabel("share of seeds")
@@ -132,8 +128,8 @@ def price(table: pd.DataFrame) -> Figure:
                 ax.errorbar(
                     row.calls,
                     row.best,
-                    xerr=_ends(row, "calls"),
-                    yerr=_ends(row, "best"),
+                    xerr=ends(row, "calls"),
+                    yerr=ends(row, "best"),
                     fmt=look.marker,
                     elinewidth=0.8,
                     **style,
@@ -195,7 +191,7 @@ def at_width(table: pd.DataFrame) -> Figure:
                 rows = table[(table.policy == policy) & (table.source == source)]
                 aside = 0.08 * (place - (len(sources) - 1) / 2)
                 style: dict[str, Any] = {**looks[source].line, "markersize": 3.5, "capsize": 1.5, "elinewidth": 0.7}
-                ax.errorbar(rows.width + aside, rows[event], _ends(rows, event), **style)
+                ax.errorbar(rows.width + aside, rows[event], ends(rows, event), **style)
             ax.set_ylim(-0.05, 1.05)
         column[0].plot(widths, np.array(widths) / max(widths), color=EVEN, linewidth=0.8, zorder=1)
         column[0].set_title(label(policy))
@@ -221,7 +217,7 @@ def ratios(table: pd.DataFrame) -> Figure:
     at = np.arange(len(table))
     for ax, (column, title) in zip(axes[0], panels.items(), strict=True):
         ax.axvline(1, color=EVEN, linewidth=0.8)
-        style: dict[str, Any] = {"xerr": _ends(table, column), "fmt": "none", "capsize": 2, "elinewidth": 1}
+        style: dict[str, Any] = {"xerr": ends(table, column), "fmt": "none", "capsize": 2, "elinewidth": 1}
         ax.errorbar(table[column], at, ecolor="black", **style)
         ax.plot(table[column][:-1], at[:-1], "o", color=FOUND, markersize=4)
         ax.plot(table[column].iloc[-1], at[-1], "D", color=MISSED, markersize=5)

@@ -30,6 +30,11 @@ RECORDERS = (Look("#0072B2", "-", "o"), Look("#CC79A7", "-.", "v"), Look("#D55E0
 PAPER = "paper: another agent and machine"
 
 
+def ends(rows: pd.DataFrame, column: str) -> np.ndarray:
+    """Lengths of the error bars, shape (2, rows)."""
+    return np.array([rows[column] - rows[f"{column}_low"], rows[f"{column}_high"] - rows[column]]).clip(0)
+
+
 def _key(arm: str) -> Line2D:
     return Line2D([], [], **ARMS[arm].line, markersize=4, label=arm.replace("+", " + "))
 
@@ -162,10 +167,8 @@ def fidelity(summary: pd.DataFrame, panels: str = "source") -> Figure:
         for place, recorder in enumerate(recorders):
             rows = summary[(summary[panels] == name) & (summary.recorder == recorder)]
             aside = 1.04 ** (place - (len(recorders) - 1) / 2)  # side by side, or one interval would hide the other
-            ends = np.array([rows.correlation - rows.correlation_low, rows.correlation_high - rows.correlation])
-            ax.errorbar(
-                rows.trees * aside, rows.correlation, ends.clip(0), capsize=2, markersize=4, **looks[recorder].line
-            )
+            bars = ends(rows, "correlation")
+            ax.errorbar(rows.trees * aside, rows.correlation, bars, capsize=2, markersize=4, **looks[recorder].line)
         ax.set_xscale("log", base=2)
         ticks = sorted(set(summary[summary[panels] == name].trees))
         ax.set_xticks(ticks, [str(tick) for tick in ticks])
@@ -191,8 +194,7 @@ def curse(means: pd.DataFrame) -> Figure:
         left.plot(means.versions, means[name], **look.line, label=f"{name} value", markersize=4)
     left.set_ylabel("V of the selected version (mean)")
     left.legend(loc="lower right")
-    ends = np.array([means.gap - means.gap_low, means.gap_high - means.gap]).clip(0)
-    right.errorbar(means.versions, means.gap, ends, color="black", marker="o", capsize=2, markersize=4)
+    right.errorbar(means.versions, means.gap, ends(means, "gap"), color="black", marker="o", capsize=2, markersize=4)
     right.axhline(0, color="#999999", linewidth=0.6)
     right.set_ylabel("replayed minus fresh")
     for ax in (left, right):
