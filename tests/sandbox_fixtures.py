@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,14 @@ def is_alive(pid):
         return False
 
 
+def survivors(pids, seconds=5.0):
+    """The processes that still run, after a moment for the kill to arrive."""
+    deadline = time.monotonic() + seconds
+    while (alive := [pid for pid in pids if is_alive(pid)]) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return alive
+
+
 @pytest.fixture(autouse=True)
 def nothing_left():
     """After a test the server has no process left; after the module there is no server."""
@@ -67,6 +76,55 @@ def no_server_left():
 
 TREE = tree_of([[1.0, 2.0, 3.0], [0.5, 9.0, 9.5], [2.0, 2.0, 2.0]], steps=3, branches=3)
 HEAD = "import ctypes, gc, os, socket, sys, time"
+
+# Bodies of attacks, for a policy and for a candidate program.
+STUBBORN = "while True:\n    try: time.sleep(1)\n    except BaseException: pass"
+THREAD = "import threading\nthreading.Thread(target=print).start()"
+SHOUT = "for _ in range(3000): print('x' * 1000)\nprint('y', file=sys.stderr, flush=True)"
+FLOOD = "while True: os.write(3, b'x' * 65536)"
+FORK = """
+pids = []
+for _ in range(3):
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(30)
+        os._exit(0)
+    pids.append(pid)
+"""
+
+
+def busy(seconds, clock="monotonic"):
+    """A loop that ends, so that the twin without a guard does."""
+    return f"end = time.{clock}() + {seconds}\nwhile time.{clock}() < end: pass"
+
+
+def connect(listening):
+    """Reach a socket of the caller."""
+    return f"socket.socket().connect((b'127.0.0.1', {listening.getsockname()[1]}))"
+
+
+def reopen(path):
+    """Open a file in the place of one that was closed."""
+    return f"os.close(0)\nassert os.open({str(path)!r}, os.O_RDONLY) == 0"
+
+
+def address(secret):
+    """Where the bytes lie in the memory of this process."""
+    return id(secret) + bytes.__basicsize__ - 1
+
+
+def read_memory(secret):
+    """Read bytes from the memory of this process, by a system call that needs no descriptor."""
+    return f"""
+class Piece(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+buffer = ctypes.create_string_buffer({len(secret)})
+local, remote = Piece(ctypes.addressof(buffer), {len(secret)}), Piece({address(secret)}, {len(secret)})
+call = ctypes.CDLL(None, use_errno=True).process_vm_readv
+read = call({os.getpid()}, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
+assert read == {len(secret)}, os.strerror(ctypes.get_errno())
+assert buffer.raw == {secret!r}
+"""
 
 
 def attack(code, *off, server=None, **limits):

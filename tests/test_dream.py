@@ -200,7 +200,7 @@ def test_a_developer_leaves_what_it_wants_in_its_folder(tmp_path):
         return Draft(ALL, {"mood": ["good", 1]})
 
     found = run(tmp_path, writes, HALF)
-    assert (tmp_path / "developer/version-01/work/log.txt").read_text() == "thoughts"
+    assert (tmp_path / "developer" / "version-01" / "work" / "log.txt").read_text() == "thoughts"
     assert (tmp_path / "developer/version-01/policy.py").read_bytes() == ALL
     assert not (tmp_path / "developer/version-02/work").exists()
     assert found.versions[1].notes == {"mood": ["good", 1]}

@@ -157,9 +157,14 @@ def test_a_policy_may_use_numpy_and_lazily_loaded_parts_of_libraries():
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_with_file_and_line(source, message):
+    assert message in refusal(SandboxedPolicy, source.encode(), "p.py", limits=Limits(seconds=0.3))
+
+
+def refusal(act, *arguments, **given):
+    """What the error says that an act ends with."""
     with pytest.raises(d.PolicyError) as caught:
-        SandboxedPolicy(source.encode(), "p.py", limits=Limits(seconds=0.3))
-    assert message in str(caught.value)
+        act(*arguments, **given)
+    return str(caught.value)
 
 
 def test_a_file_that_is_not_there(tmp_path):
@@ -189,9 +194,7 @@ def test_a_file_that_is_not_there(tmp_path):
 def test_what_a_policy_did_wrong_is_said_with_its_name_and_the_round(body, message):
     source = policy_source(body, head="import os, time", attributes="name = 'bad'")
     with SandboxedPolicy(source, "p.py", limits=Limits(seconds=0.3)) as policy:
-        with pytest.raises(d.PolicyError) as caught:
-            d.replay(policy, TREE, 2)
-        assert f"policy bad, {message}" in str(caught.value)
+        assert f"policy bad, {message}" in refusal(d.replay, policy, TREE, 2)
         episodes = policy.replay_all([TREE] * 2, 2)  # after the process died, the next episode starts a new one
         assert [e.reason for e in episodes] == ["failed"] * 2
         assert f"policy bad, {message}" in episodes[0].error
@@ -335,9 +338,7 @@ def test_a_policy_may_plan_the_next_grid():
 def test_a_plan_that_goes_wrong_is_an_error_and_the_policy_goes_on(body, message):
     source = planner(body, head="import os, time\nimport numpy as np", attributes="name = 'bad'")
     with SandboxedPolicy(source, "p.py", limits=Limits(seconds=0.3)) as policy:
-        with pytest.raises(d.PolicyError) as caught:
-            policy.plan_grid([{}])
-        assert str(caught.value).startswith(message)
+        assert refusal(policy.plan_grid, [{}]).startswith(message)
         assert d.replay(policy, TREE).reason == "stopped"
 
 

@@ -9,7 +9,6 @@ import contextlib
 import os
 import signal
 import socket
-import time
 
 import pytest
 
@@ -18,15 +17,25 @@ from dreamrsi.sandbox import Limits, SandboxedPolicy
 from dreamrsi.sandbox_child import Ask, News
 from dreamrsi.sandbox_server import Gone, Server
 from sandbox_fixtures import (  # noqa: F401
+    FLOOD,
+    FORK,
     NO_NAMESPACE,
+    SHOUT,
+    STUBBORN,
+    THREAD,
     TREE,
+    address,
     attack,
+    busy,
+    connect,
     hidden_fixture,
-    is_alive,
     needs,
     no_server_left,
     nothing_left,
     policy_source,
+    read_memory,
+    reopen,
+    survivors,
 )
 
 SECRET = b"an unrevealed score: 9.5"
@@ -56,7 +65,7 @@ def test_reading_the_tree_file_while_the_policy_is_loaded(tmp_path):
 def test_opening_a_file_in_the_place_of_one_that_was_closed(tmp_path):
     path = tmp_path / "tree.jsonl"
     TREE.save(path)
-    code = f"os.close(0)\nassert os.open({str(path)!r}, os.O_RDONLY) == 0"
+    code = reopen(path)
     assert attack(code, "files", "user") is None
     assert "no file or socket can be opened" in attack(code, "user")
 
@@ -75,8 +84,9 @@ def test_removing_a_file_needs_no_descriptor(tmp_path, hidden):
 @pytest.mark.parametrize("file", ["environ", "mem", "cmdline"])
 def test_reading_the_caller_in_proc(file):
     needs(os.path.exists("/proc/self/environ"), "no /proc")
-    read = "file.seek(ADDRESS)\n    assert file.read(5) == b'an un'" if file == "mem" else "assert file.read(5)"
-    code = f"with open('/proc/{os.getpid()}/{file}', 'rb') as file:\n    {read}".replace("ADDRESS", str(address()))
+    seek = f"file.seek({address(SECRET)})\n    assert file.read(5) == b'an un'"
+    read = seek if file == "mem" else "assert file.read(5)"
+    code = f"with open('/proc/{os.getpid()}/{file}', 'rb') as file:\n    {read}"
     got_through = attack(code, "files", "user")
     needs(got_through is None or file != "mem", f"the system forbids it anyway: {got_through}")
     assert got_through is None
@@ -84,23 +94,9 @@ def test_reading_the_caller_in_proc(file):
     assert attack(code, "user")
 
 
-def address():
-    """Where the bytes of the secret lie."""
-    return id(SECRET) + bytes.__basicsize__ - 1
-
-
 def test_reading_the_memory_of_the_caller_needs_no_descriptor(hidden):
     needs(os.path.exists("/proc/self/mem"), "not Linux")
-    code = f"""
-class Piece(ctypes.Structure):
-    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
-buffer = ctypes.create_string_buffer({len(SECRET)})
-local, remote = Piece(ctypes.addressof(buffer), {len(SECRET)}), Piece({address()}, {len(SECRET)})
-call = ctypes.CDLL(None, use_errno=True).process_vm_readv
-read = call({os.getpid()}, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
-assert read == {len(SECRET)}, os.strerror(ctypes.get_errno())
-assert buffer.raw == {SECRET!r}
-"""
+    code = read_memory(SECRET)
     needs(hidden, NO_NAMESPACE)
     got_through = attack(code, "user", "calls")
     needs(got_through is None, f"the system forbids it anyway: {got_through}")
@@ -119,35 +115,20 @@ def test_environment_variables(monkeypatch):
 
 def test_sockets():
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        code = f"socket.socket().connect((b'127.0.0.1', {listening.getsockname()[1]}))"
+        code = connect(listening)
         assert attack(code, "files", "calls") is None
         for off in ([], ["calls"]):
             assert "no file or socket can be opened" in attack(code, *off)
         assert "only system calls that a calculation needs" in attack(code, "files")
 
 
-FORK = """
-pids = []
-for _ in range(3):
-    pid = os.fork()
-    if pid == 0:
-        time.sleep(30)
-        os._exit(0)
-    pids.append(pid)
-raise ValueError(pids)
-"""
-
-
 def test_a_small_fork_bomb_and_what_is_left_of_it():
-    text = attack(FORK, "processes")
+    text = attack(FORK + "raise ValueError(pids)", "processes")
     pids = [int(pid) for pid in text.partition("[")[2].partition("]")[0].split(",")]
     assert len(pids) == 3
-    deadline = time.monotonic() + 5
-    while any(map(is_alive, pids)) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not any(map(is_alive, pids)), "the group was killed with the policy"
+    assert survivors(pids) == [], "the group was killed with the policy"
     assert "no process be started" in attack(FORK)
-    assert "can't start new thread" in attack("import threading\nthreading.Thread(target=print).start()")
+    assert "can't start new thread" in attack(THREAD)
 
 
 def test_a_memory_bomb():
@@ -159,17 +140,15 @@ def test_a_memory_bomb():
 
 
 def test_an_endless_loop():
-    code = "end = time.monotonic() + 0.6\nwhile time.monotonic() < end: pass"  # ends, so that the twin does
+    code = busy(0.6)
     assert attack(code, seconds=30) is None
     assert "round 0: choose() took longer than 0.2 s" in attack(code, seconds=0.2)
-    assert "choose() took longer than 0.2 s" in attack(
-        "while True:\n    try: time.sleep(1)\n    except BaseException: pass", seconds=0.2
-    )
+    assert "choose() took longer than 0.2 s" in attack(STUBBORN, seconds=0.2)
 
 
 @pytest.mark.slow
 def test_an_endless_loop_uses_up_its_cpu_time():
-    code = "end = time.process_time() + 1.5\nwhile time.process_time() < end: pass"
+    code = busy(1.5, "process_time")
     assert attack(code, seconds=30) is None
     assert "round 0: the process ended with SIGXCPU: it used up its CPU time" in attack(code, seconds=30, cpu_seconds=1)
 
@@ -181,8 +160,8 @@ def test_endless_output():
     forged += "while view: view = view[os.write(3, view):]"
     assert "round 0: raised xxx" in attack(forged, "output")  # the caller read it all
     assert f"answered with {size + 14} bytes; at most" in attack(forged)
-    assert "answered with 2021161080 bytes" in attack("while True: os.write(3, b'x' * 65536)")
-    assert attack("for _ in range(3000): print('x' * 1000)\nprint('y', file=sys.stderr, flush=True)") is None
+    assert "answered with 2021161080 bytes" in attack(FLOOD)
+    assert attack(SHOUT) is None
 
 
 def test_a_policy_that_does_not_read_its_questions_cannot_hold_up_the_caller():

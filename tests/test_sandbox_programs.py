@@ -8,7 +8,6 @@ import os
 import socket
 import struct
 import sys
-import time
 
 import msgspec
 import numpy as np
@@ -18,12 +17,21 @@ from dreamrsi.programs import Candidate, Limits
 from dreamrsi.sandbox_server import Server
 from dreamrsi.sandbox_values import MAX_ARRAYS, MAX_PLAIN, pack, unpack
 from sandbox_fixtures import (  # noqa: F401
+    FLOOD,
+    FORK,
     NO_NAMESPACE,
+    SHOUT,
+    STUBBORN,
+    THREAD,
+    busy,
+    connect,
     hidden_fixture,
-    is_alive,
     needs,
     no_server_left,
     nothing_left,
+    read_memory,
+    reopen,
+    survivors,
 )
 
 HEAD = "import ctypes, gc, os, pickle, socket, sys, time\nimport numpy as np\n"
@@ -49,7 +57,7 @@ def test_reading_and_writing_files(tmp_path, hidden):
     path = tmp_path / "answer"
     path.write_bytes(SECRET)
     read, write = f"assert open({str(path)!r}, 'rb').read() == {SECRET!r}", f"open({str(path) + '2'!r}, 'wb')"
-    for body in (read, write, f"os.close(0)\nassert os.open({str(path)!r}, os.O_RDONLY) == 0"):
+    for body in (read, write, reopen(path)):
         assert attack(body, "files", "user") is None
         assert "no file or socket can be opened" in attack(body, "user")
         assert attack(body)
@@ -79,16 +87,7 @@ def test_reading_the_caller_in_proc(file):
 
 def test_reading_the_memory_of_the_caller(hidden):
     needs(os.path.exists("/proc/self/mem"), "not Linux")
-    address = id(SECRET) + bytes.__basicsize__ - 1
-    body = f"""
-class Piece(ctypes.Structure):
-    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
-buffer = ctypes.create_string_buffer({len(SECRET)})
-local, remote = Piece(ctypes.addressof(buffer), {len(SECRET)}), Piece({address}, {len(SECRET)})
-call = ctypes.CDLL(None, use_errno=True).process_vm_readv
-read = call({os.getpid()}, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
-assert buffer.raw == {SECRET!r}, os.strerror(ctypes.get_errno())
-"""
+    body = read_memory(SECRET)
     needs(hidden, NO_NAMESPACE)
     got_through = attack(body, "user", "calls")
     needs(got_through is None, f"the system forbids it anyway: {got_through}")
@@ -103,33 +102,18 @@ def test_environment_and_sockets(monkeypatch):
         with contextlib.closing(Server(environment)) as server:
             assert run(body, server=server).value == value
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        body = f"socket.socket().connect((b'127.0.0.1', {listening.getsockname()[1]}))"
+        body = connect(listening)
         assert attack(body, "files", "calls") is None
         for off in ([], ["calls"]):
             assert "no file or socket can be opened" in attack(body, *off)
 
 
-FORK = """
-pids = []
-for _ in range(3):
-    pid = os.fork()
-    if pid == 0:
-        time.sleep(30)
-        os._exit(0)
-    pids.append(pid)
-return pids
-"""
-
-
 def test_a_small_fork_bomb_and_what_is_left_of_it():
-    pids = run(FORK, "processes").value
+    pids = run(FORK + "return pids", "processes").value
     assert len(pids) == 3
-    deadline = time.monotonic() + 5
-    while any(map(is_alive, pids)) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not any(map(is_alive, pids)), "the group was killed with the program"
+    assert survivors(pids) == [], "the group was killed with the program"
     assert "no process be started" in attack(FORK)
-    assert "can't start new thread" in attack("import threading\nthreading.Thread(target=print).start()")
+    assert "can't start new thread" in attack(THREAD)
 
 
 def test_a_memory_bomb():
@@ -141,17 +125,16 @@ def test_a_memory_bomb():
 
 
 def test_endless_loops_while_loading_and_in_a_call():
-    loop = "end = time.monotonic() + 0.6\nwhile time.monotonic() < end: pass"  # ends, so that the twin does
+    loop = busy(0.6)
     assert attack(loop) is None and attack("pass", head=loop) is None
     assert "its call took longer than 0.2 s" in attack(loop, seconds=0.2)
     assert "loading took longer than 0.2 s" in attack("pass", head=loop, seconds=0.2)
-    stubborn = "while True:\n    try: time.sleep(1)\n    except BaseException: pass"
-    assert "its call took longer than 0.2 s" in attack(stubborn, seconds=0.2)
+    assert "its call took longer than 0.2 s" in attack(STUBBORN, seconds=0.2)
 
 
 @pytest.mark.slow
 def test_an_endless_loop_uses_up_its_cpu_time():
-    body = "end = time.process_time() + 2.5\nwhile time.process_time() < end: pass"
+    body = busy(2.5, "process_time")
     assert attack(body) is None
     result = run(body, cpu_seconds=2)
     assert result.status == "timeout" and "SIGXCPU" in result.reason
@@ -164,8 +147,8 @@ def test_endless_output():
     assert attack(body, "output", output=2**16) is None
     assert "bytes without its arrays; at most" in attack(f"return 'x' * {MAX_PLAIN + 1}")
     assert run(f"return np.zeros({MAX_PLAIN}, np.int8)").value.nbytes == MAX_PLAIN
-    assert attack("for _ in range(3000): print('x' * 1000)\nprint('y', file=sys.stderr, flush=True)") is None
-    assert "answered with 2021161080 bytes" in attack("while True: os.write(3, b'x' * 65536)")
+    assert attack(SHOUT) is None
+    assert "answered with 2021161080 bytes" in attack(FLOOD)
     raised = run("raise ValueError('x' * 10**7)").reason
     assert len(raised) == 2000
 
