@@ -17,6 +17,7 @@ from dreamrsi.objective import floor
 from dreamrsi.prefix import OPEN
 from dreamrsi.record import Attempt
 from dreamrsi.replay import Episode
+from dreamrsi.sandbox_server import printable
 from dreamrsi.tree import Tree
 
 # The numbers behind the rule's words; docs/decisions.md says why these.
@@ -248,7 +249,7 @@ def check_plan(plan: object, caps: Caps) -> GridPlan:
         return GridPlan(caps.present.branches, caps.present.steps, f"plan rejected: {problem}; the present grid stays")
     assert isinstance(values, Mapping)
     reason = values.get("reason", "")
-    text = "".join(c if c.isprintable() else " " for c in reason[:_MAX_REASON]) if isinstance(reason, str) else ""
+    text = printable(reason, _MAX_REASON) if isinstance(reason, str) else ""
     return GridPlan(values["branches"], values["steps"], text)
 
 

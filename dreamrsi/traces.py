@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from dreamrsi.prefix import OPEN, Branch, Prefix
 from dreamrsi.record import Attempt
 from dreamrsi.replay import Episode, reveal
+from dreamrsi.sandbox_server import printable
 from dreamrsi.tree import Tree
 
 MAX_TRACE = 16_000
@@ -195,9 +196,9 @@ def _tag(tag: str | None) -> str | None:
     return None if tag is None else _plain(tag, _MAX_TAG)
 
 
-def _plain(text: str, limit: int = 200) -> str:
+def _plain(text: str, limit: int) -> str:
     """A text from a record or a policy on one line and of bounded size: it may have been written to mislead."""
-    return "".join(c if c.isprintable() else " " for c in text[:limit]) + (" ..." if len(text) > limit else "")
+    return printable(text, limit) + (" ..." if len(text) > limit else "")
 
 
 def _bounded(lines: list[str], room: int) -> list[str]:
