@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -99,8 +100,8 @@ def freeze(
     twice = [tree.name for tree, seen in zip(loaded, _seen(loaded), strict=True) if seen]
     if twice:
         raise UserError(f"{twice[0]}: is there twice; give every tree once")
-    settings = _settings(loaded, width, steps, branches, beta1, beta2)
-    settings = msgspec.structs.replace(settings, beta=_knob(Path(trees[-1])) if beta is None else beta)
+    given = {"width": width, "steps": steps, "branches": branches, "beta1": beta1, "beta2": beta2}
+    settings = _settings(loaded, given, beta=_knob(Path(trees[-1])) if beta is None else beta)
     b1, b2 = settings.beta1, settings.beta2
     assert b1 is not None and b2 is not None
     with SandboxedPolicy(source, Path(policy).name) as sandboxed:
@@ -166,27 +167,15 @@ def _seen(trees: Sequence[Tree]) -> list[bool]:
     return [mark in marks[:place] for place, mark in enumerate(marks)]
 
 
-def _settings(
-    trees: Sequence[Tree],
-    width: int | None,
-    steps: int | None,
-    branches: int | None,
-    beta1: float | None,
-    beta2: float | None,
-) -> Settings:
+def _settings(trees: Sequence[Tree], given: Mapping[str, Any], beta: float | None) -> Settings:
     """What was given, and for the rest what the last tree and the scale of the scores say."""
     header = trees[-1].header
-    width = header.width if width is None else width
-    if width is None:
+    said: dict[str, Any] = {"width": header.width, "steps": header.steps, "branches": header.branches}
+    said |= zip(("beta1", "beta2"), scaled_betas(trees), strict=True)
+    said |= {name: value for name, value in given.items() if value is not None}
+    if said["width"] is None:
         raise UserError(f"{trees[-1].name}: does not say the width it was recorded at; give the width")
-    scaled = scaled_betas(trees)
-    return Settings(
-        width=width,
-        steps=header.steps if steps is None else steps,
-        branches=header.branches if branches is None else branches,
-        beta1=scaled[0] if beta1 is None else beta1,
-        beta2=scaled[1] if beta2 is None else beta2,
-    )
+    return Settings(**said, beta=beta)
 
 
 def _entry(number: int, path: Path, tree: Tree, replayed: Episode | None, knob: float | None) -> Entry:

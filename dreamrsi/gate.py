@@ -109,30 +109,31 @@ def reproduces(suite: Suite, *, limits: Limits | None = None) -> Check:
 
 def _play(source: bytes, suite: Suite, trees: Sequence[Tree], settings: Settings, limits: Limits | None) -> Row:
     """Replay one policy as it is deployed: all trees in one process, then each in fresh ones, which have to agree."""
+    width, rounds, beta = settings.width, suite.manifest.max_rounds, settings.beta
     try:
         cut = [as_deployed(tree, settings) for tree in trees]
-        width, rounds = settings.width, suite.manifest.max_rounds
-        screened = replay_sandboxed(source, cut, width, rounds, beta=settings.beta, limits=limits)
-        broken = next((episode for episode in screened if episode.reason == "failed"), None)
-        if broken:
+        screened = replay_sandboxed(source, cut, width, rounds, beta=beta, limits=limits)
+        if broken := _broken(screened):
             return Row((), f"failed on {broken.tree}: {broken.error}")
         row: list[Episode] = []
         for _ in range(CONFIRMATIONS):
-            again = replay_sandboxed(source, cut[::-1], width, rounds, beta=settings.beta, fresh=True, limits=limits)[
-                ::-1
-            ]
-            broken = next((episode for episode in again if episode.reason == "failed"), None)
-            if broken:
+            backwards = replay_sandboxed(source, cut[::-1], width, rounds, beta=beta, fresh=True, limits=limits)
+            again = backwards[::-1]
+            if broken := _broken(again):
                 return Row((), f"failed on {broken.tree} in a process of its own: {broken.error}")
             row = row or again
             odd = next((a for a, b in zip(again, screened, strict=True) if _choices(a) != _choices(b)), None)
             if odd:
-                return Row(
-                    row, f"chose otherwise in a fresh process on {odd.tree}: it draws at random, or it remembers"
-                )
+                why = f"chose otherwise in a fresh process on {odd.tree}: it draws at random, or it remembers"
+                return Row(row, why)
         return Row(row)
     except (UserError, OSError) as error:
         return Row((), str(error))
+
+
+def _broken(episodes: Sequence[Episode]) -> Episode | None:
+    """The first episode in which the policy failed."""
+    return next((episode for episode in episodes if episode.reason == "failed"), None)
 
 
 def _choices(episode: Episode) -> tuple[Any, ...]:
