@@ -10,7 +10,6 @@ import typer
 if TYPE_CHECKING:
     from dreamrsi.console import Console
     from dreamrsi.decision import Check, Decision
-    from dreamrsi.deploy import Deployment, Pointer
     from dreamrsi.suite import Suite
 
 suite_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -142,7 +141,7 @@ def gate(
     _there([suite, policy, current, *(shadow or ())])
     records = Deployment(deployment or suite.absolute().parent / f"{suite.absolute().name}-decisions")
     with records.lock("gate"):
-        deployed = _deployed(records) if deployment else None
+        deployed = records.deployed() if deployment else None
         decision = run(
             suite,
             policy,
@@ -187,7 +186,7 @@ def deploy(
     if suite:
         with records.lock("gate"):
             records.start(Suite.load(suite))
-    now, console = _deployed(records), Console.of_stdout()
+    now, console = records.deployed(), Console.of_stdout()
     console.sentence("", f"deployed: {plain(now.policy.name)}, sha256 {now.policy.sha256}")
     console.sentence("  ", f"with {describe(now.settings)}")
     held = now.frozen
@@ -215,19 +214,8 @@ def rollback(
     _there([folder])
     with records.lock("gate"):
         number = records.roll_back([reason])
-        now = _deployed(records)
+        now = records.deployed()
     typer.echo(f"deployed again: {plain(now.policy.name)}, sha256 {now.policy.sha256} (decision {number})")
-
-
-def _deployed(records: Deployment) -> Pointer:
-    from dreamrsi.errors import UserError
-
-    pointer = records.pointer()
-    if pointer is None:
-        raise UserError(
-            f"{records.folder}: nothing is deployed; start with dreamrsi deploy {records.folder} --suite SUITE"
-        )
-    return pointer
 
 
 def _there(paths: list[Path]) -> None:

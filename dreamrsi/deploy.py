@@ -82,6 +82,14 @@ class Deployment:
             return None
         return self.check(content, self.pointer_file)
 
+    def deployed(self) -> Pointer:
+        """What is deployed; as :meth:`pointer`, but a UserError, too, where nothing is."""
+        pointer = self.pointer()
+        if pointer is None:
+            start = f"start with dreamrsi deploy {self.folder} --suite SUITE"
+            raise UserError(f"{self.folder}: nothing is deployed; {start}")
+        return pointer
+
     def check(self, content: bytes, path: Path) -> Pointer:
         """The pointer that these bytes, which ``path`` holds, are; errors as for :meth:`pointer`."""
         pointer = self._decode(content, path)

@@ -93,7 +93,7 @@ def gated_run(
     whole("rounds", rounds, 1)
     whole("seed", seed, 0)
     place = Deployment(deployment)
-    pointer = _deployed(place)
+    pointer = place.deployed()
     caps = _Caps(workspaces, steps)
     caps.plan(pointer)  # refuse before anything is written
     workers = workers_for(pointer.settings.width, workers, timeout)
@@ -215,10 +215,8 @@ def _begun(place: Deployment, folder: Path) -> tuple[bytes, Pointer]:
     """The pointer that a round runs under: what is deployed now for a new one, what it was begun under for others."""
     path = folder / POINTER
     if not path.exists():
-        pointer = _deployed(place)
-        content = place.pointer_file.read_bytes()
-        if place.check(content, place.pointer_file) != pointer:
-            raise UserError(f"{place.pointer_file}: changes while it is read; nothing was begun")
+        content = _present(place)
+        pointer = place.check(content, place.pointer_file)
         keep(path, content)
         return content, pointer
     content = path.read_bytes()
@@ -252,7 +250,7 @@ def _act(place: Deployment, content: bytes, verdict: Verdict, name: str) -> list
                 f"first policy here and there is none to go back to; deploy another one through the gate"
             )
         number = place.roll_back([f"{name}: {reason}" for reason in verdict.fired])
-        said.append(f"deployed again: {plain(_deployed(place).policy.name)} (decision {number})")
+        said.append(f"deployed again: {plain(place.deployed().policy.name)} (decision {number})")
     return said
 
 
@@ -265,14 +263,7 @@ def _said(verdict: Verdict, tree: Tree, pointer: Pointer) -> list[str]:
     return said or [f"no guard fired: {within}"]
 
 
-def _deployed(place: Deployment) -> Pointer:
-    pointer = place.pointer()
-    if pointer is None:
-        raise UserError(f"{place.folder}: nothing is deployed; start with dreamrsi deploy {place.folder} --suite SUITE")
-    return pointer
-
-
-def _present(place: Deployment) -> bytes | None:
+def _present(place: Deployment) -> bytes:
     """The bytes of the pointer, whatever they are."""
     try:
         return place.pointer_file.read_bytes()
