@@ -44,13 +44,6 @@ def run(folder, *script, current=FIRST, history=(TREE, OTHER), developer=None, *
     return dream(history, current, developer, folder=Path(folder), **chosen)
 
 
-def source_of(policy):
-    """A built-in policy as a source file."""
-    head = f"from dreamrsi.policies import make\nNAME = {policy.name!r}"
-    start = "self.policy = make(NAME)\nself.policy.start(width)"
-    return policy_source("return self.policy.choose(prefix)", head=head, start=start)
-
-
 def files_of(folder):
     """Every file's content, without the two fields in which equal dreams may differ."""
     found = {}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import dreamrsi as d
-from dreamrsi import sandbox_server
+from dreamrsi import sandbox_server, worlds
 from dreamrsi.sandbox import Limits, SandboxedPolicy
 from strategies import tree_of
 
@@ -29,6 +29,23 @@ def policy_source(body, head="", start="pass", attributes="pass"):
         textwrap.indent(body, "        "),
     ]
     return "\n".join(parts).encode()
+
+
+def unguarded(source):
+    """The policy of a source without a sandbox, under the name that it has in one."""
+    policy = worlds.in_process(source)
+    policy.name = "policy"
+    return policy
+
+
+def as_file(policy):
+    """A built-in policy as a source file."""
+    return policy_source(
+        "return self.policy.choose(prefix)",
+        head=f"from dreamrsi.policies import make\nNAME = {policy.name!r}",
+        start="self.policy = make(NAME)\nself.policy.start(width)",
+        attributes="name = NAME",
+    )
 
 
 FIXED = policy_source("return [-1] if prefix.round < 2 else []")
@@ -160,8 +177,4 @@ NO_NAMESPACE = "an ordinary user, and this system allows no user namespaces: doc
 
 def in_process(code, more=""):
     """The episode of the same code without a sandbox, where nothing is hidden."""
-    namespace = {}
-    exec(policy_source(code, head=f"{HEAD}\n{more}"), namespace)
-    policy = namespace["Policy"]()
-    policy.name = "policy"
-    return d.replay(policy, TREE, 3)
+    return d.replay(unguarded(policy_source(code, head=f"{HEAD}\n{more}")), TREE, 3)

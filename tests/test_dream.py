@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dreamrsi as d
-from dream_fixtures import ALL, BROKEN, FIRST, HALF, NOWHERE, OTHER, TREE, Scripted, files_of, run, source_of
+from dream_fixtures import ALL, BROKEN, FIRST, HALF, NOWHERE, OTHER, TREE, Scripted, files_of, run
 from dreamrsi import judge, schedule, synthetic
 from dreamrsi.developers import DeveloperFailure, Draft
 from dreamrsi.dream import load_dream
@@ -26,7 +26,7 @@ from dreamrsi.record import Batch
 from dreamrsi.sandbox import Limits
 from dreamrsi.schedule_search import ScheduleSearch
 from dreamrsi.sweep_score import replay_betas, sweep_score
-from sandbox_fixtures import no_server_left, nothing_left, policy_source  # noqa: F401
+from sandbox_fixtures import as_file, no_server_left, nothing_left, policy_source  # noqa: F401
 from strategies import builtin_policies, tree_of, trees
 
 # What is selected
@@ -47,7 +47,7 @@ def test_the_best_version_is_selected_and_it_is_the_bytes_that_were_scored(tmp_p
 def test_a_replay_is_that_of_the_library(tmp_path):
     names = ["parallel_refine", "early_stop", "greedy_best", "adaptive", "portfolio"]
     chosen = [d.policies.make(name) for name in names]
-    found = run(tmp_path, *map(source_of, chosen[1:]), current=source_of(chosen[0]))
+    found = run(tmp_path, *map(as_file, chosen[1:]), current=as_file(chosen[0]))
     for policy, version in zip(chosen, found.versions, strict=True):
         expected = [d.replay(policy, tree, 3) for tree in (TREE, OTHER)]
         assert version.value == d.value(expected, beta1=0.02, beta2=0.05)
@@ -100,7 +100,7 @@ def test_normalised_scores_and_other_betas(tmp_path):
     assert "V = best/(best recorded - root)" in trace
 
 
-BUILTIN = st.lists(builtin_policies().map(source_of), min_size=1, max_size=3, unique=True)
+BUILTIN = st.lists(builtin_policies().map(as_file), min_size=1, max_size=3, unique=True)
 HISTORIES = st.lists(trees().filter(lambda tree: tree.best_attempt is not None), min_size=1, max_size=3)
 
 
@@ -111,7 +111,7 @@ def test_the_selected_is_never_worse_than_the_current_and_the_order_does_not_mat
 ):
     order = data.draw(st.permutations(sources))
     with tempfile.TemporaryDirectory() as folder:
-        given = {"current": source_of(current), "history": worlds, "revise": revise}
+        given = {"current": as_file(current), "history": worlds, "revise": revise}
         one = run(f"{folder}/a", *sources, **given)
         two = run(f"{folder}/b", *order, **given)
         assert run(f"{folder}/c", *sources, **given) == one

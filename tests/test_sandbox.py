@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import dreamrsi as d
 from dreamrsi import sandbox, sandbox_server
 from dreamrsi.sandbox import Limits, SandboxedPolicy, load_policy, replay_sandboxed
-from sandbox_fixtures import FIXED, no_server_left, nothing_left, policy_source  # noqa: F401
+from sandbox_fixtures import FIXED, as_file, no_server_left, nothing_left, policy_source, unguarded  # noqa: F401
 from strategies import Wild, builtin_policies, tree_of, trees
 
 WIDTHS = st.integers(1, 5)
@@ -53,24 +53,6 @@ class Policy:
 '''
 
 
-def in_process(source, name):
-    namespace = {}
-    exec(source, namespace)
-    policy = namespace["Policy"]()
-    policy.name = name
-    return policy
-
-
-def as_file(policy):
-    """A built-in policy as a source file."""
-    return policy_source(
-        "return self.policy.choose(prefix)",
-        head=f"from dreamrsi.policies import make\nNAME = {policy.name!r}",
-        start="self.policy = make(NAME)\nself.policy.start(width)",
-        attributes="name = NAME",
-    )
-
-
 @settings(max_examples=60, deadline=None)
 @given(builtin_policies(), st.lists(trees(), min_size=1, max_size=4), WIDTHS, ROUNDS)
 def test_a_builtin_policy_makes_the_same_choices_as_a_file(policy, worlds, width, max_rounds):
@@ -84,7 +66,7 @@ def test_a_builtin_policy_makes_the_same_choices_as_a_file(policy, worlds, width
 @settings(max_examples=60, deadline=None)
 @given(st.lists(trees(), min_size=1, max_size=4), WIDTHS, ROUNDS, st.sampled_from([None, 1, 2]))
 def test_a_sandboxed_policy_sees_what_it_would_see_in_process(worlds, width, max_rounds, max_opens):
-    policy = in_process(WITNESS, "policy")
+    policy = unguarded(WITNESS)
     with SandboxedPolicy(WITNESS.encode()) as sandboxed:
         for tree in worlds:
             expected = d.replay(policy, tree, width, max_rounds, max_opens_per_round=max_opens)
@@ -348,9 +330,6 @@ def test_a_plan_leaves_no_trace_in_the_episodes():
     with SandboxedPolicy(source) as policy:
         assert policy.plan_grid([]) is None
         assert d.replay(policy, TREE).attempts == 0
-    namespace = {}
-    exec(source, namespace)
-    policy = namespace["Policy"]()
-    policy.name = "policy"
+    policy = unguarded(source)
     policy.plan_grid([])
     assert d.replay(policy, TREE, max_rounds=1).attempts == 1

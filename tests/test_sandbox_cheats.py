@@ -16,7 +16,15 @@ from dreamrsi.prefix import Prefix
 from dreamrsi.replay import reveal
 from dreamrsi.sandbox import Limits, SandboxedPolicy, replay_sandboxed
 from dreamrsi.sandbox_server import Server
-from sandbox_fixtures import TREE, attack, in_process, no_server_left, nothing_left, policy_source  # noqa: F401
+from sandbox_fixtures import (  # noqa: F401
+    TREE,
+    attack,
+    in_process,
+    no_server_left,
+    nothing_left,
+    policy_source,
+    unguarded,
+)
 from toy_task import Toy
 
 REMEMBERS = b"""
@@ -147,12 +155,8 @@ ODD = {
 @pytest.mark.parametrize("kind", ODD)
 def test_odd_return_values_get_the_same_message_as_in_process(kind):
     source = policy_source(f"return {ODD[kind]}", head="import itertools\nimport numpy as np")
-    namespace = {}
-    exec(source, namespace)
-    policy = namespace["Policy"]()
-    policy.name = "policy"
     with pytest.raises(d.IllegalBatch) as expected:
-        d.replay(policy, TREE, 3)
+        d.replay(unguarded(source), TREE, 3)
     assert replay_sandboxed(source, [TREE], 3)[0].error == str(expected.value)
 
 
@@ -262,13 +266,10 @@ known += [b.number for b in prefix.branches if b.best > 9 and b.number not in kn
 if prefix.can_open: return [-1]
 return [n for n in known or range(3) if not prefix.branches[n].ended][:1]
 """
-    namespace = {}
-    exec(policy_source(code, head="PLACES = {}"), namespace)
-    policy = namespace["Policy"]()
-    policy.name = "policy"
+    source = policy_source(code, head="PLACES = {}")
+    policy = unguarded(source)
     first, second = d.replay(policy, TREE, 1), d.replay(policy, TREE, 1)
     assert second.attempts < first.attempts, "in process the same tree has the same address"
-    source = policy_source(code, head="PLACES = {}")
     assert replay_sandboxed(source, [TREE] * 2, 1, fresh=True) == [first] * 2
 
 
@@ -331,11 +332,7 @@ def test_replay_and_live_look_the_same_from_inside(tmp_path):
         live = live_run(Toy(), policy, tmp_path / "run", seed=3, width=2, branches=3, steps=3, workers=2)
     fresh = replay_sandboxed(LOOKS.encode(), [live], 2, fresh=True)[0]
     assert fresh.picks == tuple(batch.picks for batch in live.batches)
-    namespace = {}
-    exec(LOOKS, namespace)
-    inside = namespace["Policy"]()
-    inside.name = "policy"
-    assert d.replay(inside, live, 2).picks != fresh.picks, "in process it sees who asks"
+    assert d.replay(unguarded(LOOKS), live, 2).picks != fresh.picks, "in process it sees who asks"
 
 
 def test_a_clock_tells_slow_questions_from_fast_ones():
