@@ -55,8 +55,10 @@ def test_pairs_at_equal_rounds_at_equal_calls_and_to_the_same_best():
 
 def test_what_comes_after_the_budget_does_not_count():
     late = campaign("dream", [[1.0], [1.0], [1.0], [1.0], [1.0], [1.0], [9.0]])
-    (row,) = experiments.pairs([FIXED, late]).itertuples()
-    assert row.equal_calls == 1 and math.isnan(row.reach)
+    found = experiments.pairs([FIXED, late])
+    assert found.equal_calls[0] == 1 and math.isnan(found.reach[0])
+    (row,) = experiments.versus(found, rng()).itertuples()
+    assert (row.reach, row.reached) == (1, 0)  # the whole budget, and not there
 
 
 def test_an_arm_that_ended_early_says_what_it_spent():
@@ -136,6 +138,8 @@ def test_curves_hold_the_last_best_up_to_the_budget():
     dream = table[table.arm == "dream"]
     assert dream.calls.tolist() == [0, 1, 2, 3, 4, 5, 6] and dream.best.tolist() == [0, 2, 3, 3, 3, 3, 3]
     assert (dream.low == dream.best).all()  # one seed
+    short = campaign("fixed", [[1.0, 2.0]], seed=1)
+    assert experiments.curves([short, FIXED], rng()).calls.max() == FIXED.calls
 
 
 def test_pace_shows_the_rounds_that_every_seed_has():

@@ -76,6 +76,14 @@ def test_no_change_is_refused_for_its_gain_alone_and_costs_nothing(rounds):
     assert (same["ungated calls"] == same["gate and guards calls"]).all()
 
 
+def test_what_the_gate_refuses_is_never_deployed_and_what_it_promotes_is(rounds):
+    assert set(rounds.refused) == {False, True}
+    for what in ("calls", "best"):
+        for arm, promoted in (("gate", "ungated"), ("gate and guards", "guards")):
+            expected = rounds[f"unchanged {what}"].where(rounds.refused, rounds[f"{promoted} {what}"])
+            assert (rounds[f"{arm} {what}"] == expected).all()
+
+
 def test_a_round_of_the_study_is_that_of_the_policies(rounds):
     full = gate_experiments.raised(worlds.world("mixture", 2, 5), worlds.LEVEL)
     row = rounds[(rounds.world == "mixture") & (rounds.seed == 2) & (rounds.change == "from narrow, stops early")]

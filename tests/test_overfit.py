@@ -57,6 +57,8 @@ def test_shares_count_falls_and_not_ties():
     (found,) = overfit.regression_shares(rows).itertuples()
     assert (found.dreams, found.replayed, found.fresh, found.worst) == (4, 0, 0.25, -0.5)
     assert (found.fresh_low, found.fresh_high) == wilson(1, 4)
+    (found,) = overfit.regression_shares(rows.assign(fresh=1.0)).itertuples()
+    assert (found.fresh, found.worst) == (0, 0)  # where all rose, none fell by less than nothing
 
 
 def test_the_first_versions_of_a_long_dream_are_a_short_one():
