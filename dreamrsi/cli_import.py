@@ -89,10 +89,12 @@ def _check_out(out: Path) -> None:
 
 
 def _pairs(form: str, example: str, given: Pairs) -> dict[str, str]:
-    pairs = [text.partition("=") for text in given or ()]
+    pairs = {}
     option, _, pattern = form.partition(" ")
-    for text, (name, _, value) in zip(given or (), pairs, strict=True):
+    for text in given or ():
+        name, _, value = text.partition("=")
         if not name or not value:
             say = f"; say {option} {example}={name}" if example and name else ""
             raise UserError(f"{option} {text}: write it as {pattern}{say}")
-    return {name: value for name, _, value in pairs}
+        pairs[name] = value
+    return pairs

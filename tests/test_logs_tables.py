@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 
 import pytest
@@ -120,6 +121,13 @@ FLAWS = {
     "a bad order": ("id,p,s,o\n1,,2,soon\n", ID | {"order": "o"}, "order (column 'o') is 'soon', not a number"),
     "a bad round": ("id,p,s,o\n1,,2,1.5\n", ID | {"round": "o"}, "round (column 'o') is not a whole number"),
 }
+
+
+def test_the_limit_of_the_csv_module_is_as_it_was_while_an_error_is_held(tmp_path):
+    before = csv.field_size_limit()
+    with pytest.raises(d.UserError) as caught:
+        logs.read("csv", table(tmp_path, "id,p,s\n1,,high\n2,1,3\n"), columns=ID, direction="max")
+    assert csv.field_size_limit() == before and "line 2" in str(caught.value)
 
 
 @pytest.mark.parametrize("flaw", FLAWS)

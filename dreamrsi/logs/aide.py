@@ -10,7 +10,7 @@ import msgspec
 
 from dreamrsi.errors import UserError
 from dreamrsi.logs.rows import Direction, Log, Row
-from dreamrsi.logs.source import Source, brief, decode, number
+from dreamrsi.logs.source import Source, brief, decode, seconds
 from dreamrsi.record import Status
 
 if TYPE_CHECKING:
@@ -103,7 +103,6 @@ def _direction(ways: Counter[bool], path: str) -> tuple[Direction | None, str]:
 
 def _row(node: Node, value: float | None, parent: str | None) -> Row:
     status, error = _status(node)
-    seconds = number(node.exec_time)
     return Row(
         id=node.id,
         parent=parent,
@@ -111,7 +110,7 @@ def _row(node: Node, value: float | None, parent: str | None) -> Row:
         status=status,
         error=error,
         tag=node.stage,
-        seconds=seconds if seconds is not None and seconds >= 0 else None,
+        seconds=seconds(node.exec_time),
         start=node.stage == "root" and parent is None,
         metrics={"step": node.step, "branch": node.branch_id},
     )

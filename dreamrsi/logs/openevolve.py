@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from dreamrsi.console import counted
 from dreamrsi.errors import UserError
 from dreamrsi.logs.rows import Direction, Log, Row
 from dreamrsi.logs.source import Source, brief, decode, strict
@@ -282,7 +283,7 @@ def _artifacts(program: Program) -> Mapping[str, Any]:
 
 
 def _notes(path: Path, folders: list[Path], ignored: set[str], absent: set[str]) -> list[str]:
-    notes = [f"{len(folders)} checkpoint{'s' * (len(folders) > 1)} read, {folders[0].name} to {folders[-1].name}"]
+    notes = [f"{counted(len(folders), 'checkpoint')} read, {folders[0].name} to {folders[-1].name}"]
     if ignored:
         notes.append(
             f"{len(ignored)} program files belong to no island and to no program of this run; they were left out"

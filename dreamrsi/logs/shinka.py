@@ -6,13 +6,12 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dreamrsi.errors import UserError
 from dreamrsi.logs.rows import Log, Row
-from dreamrsi.logs.source import Source, brief, decode, number
+from dreamrsi.logs.source import Source, brief, decode, moment, number, seconds
 from dreamrsi.record import Status
 
 if TYPE_CHECKING:
@@ -150,7 +149,6 @@ def _row(program: Cells, aliases: dict[str, str], path: Path) -> Row:
     if program["correct"] != 1:
         error = brief(meta.get("stderr_log")) or brief(program.get("text_feedback")) or brief(meta.get("stdout_log"))
         status = "error" if meta.get("evaluation_failed") else "invalid"
-    seconds = number(meta.get("compute_time"))
     kept = {key: meta[key] for key in ("patch_name", "model_name", "api_costs") if key in meta}
     public = _object(program.get("public_metrics"), f"{where}: public_metrics")
     return Row(
@@ -160,7 +158,7 @@ def _row(program: Cells, aliases: dict[str, str], path: Path) -> Row:
         status=status,
         error=error,
         tag=str(meta["patch_type"]) if meta.get("patch_type") else None,
-        seconds=seconds if seconds is not None and seconds >= 0 else None,
+        seconds=seconds(meta.get("compute_time")),
         start=generation == 0 and parent is None,
         metrics={
             "generation": generation,
@@ -201,10 +199,4 @@ def _object(text: Any, where: str) -> dict[str, Any]:
 def _time(value: Any) -> float:
     """Seconds since 1970, of a number or an ISO text; 0 for anything else, which leaves the generation to sort by."""
     found = number(value)
-    if found is not None:
-        return found
-    try:
-        moment = datetime.fromisoformat(str(value))
-    except ValueError:
-        return 0.0
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return found if found is not None else moment(str(value)) or 0.0

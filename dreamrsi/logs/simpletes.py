@@ -5,9 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
-import zlib
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +13,7 @@ import msgspec
 
 from dreamrsi.errors import UserError
 from dreamrsi.logs.rows import Log, Row
-from dreamrsi.logs.source import Source, brief, decode, number
+from dreamrsi.logs.source import Source, brief, decode, moment, readable, seconds
 from dreamrsi.record import Status
 
 if TYPE_CHECKING:
@@ -118,10 +116,8 @@ def _nodes(folder: Path) -> Path:
 
 def _unpacked(source: Source, path: Path) -> bytes:
     data = source.read(path)
-    try:
+    with readable(path):
         return gzip.decompress(data) if path.suffix == ".gz" else data
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"{path}: is not a whole gzip file ({error})") from error
 
 
 def _beside(source: Source, path: Path, name: str, kind: type[T], without: T) -> T:
@@ -142,14 +138,13 @@ def _row(node: Node, where: str, kept: set[str] | None) -> Row:
     if len(shown) > 1:
         more["inspirations"] = [str(name) for name in shown[1:]]
     more["metrics"] = {k: v for k, v in metrics.items() if k != "error" and not isinstance(v, (dict, list))}
-    seconds = number(metrics.get("eval_time"))
     return Row(
         id=node.id,
         parent=str(shown[0]) if shown else None,
         score=score,
         status=status,
         error=error,
-        seconds=seconds if seconds is not None and seconds >= 0 else None,
+        seconds=seconds(metrics.get("eval_time")),
         start=not shown and batch is None,
         metrics=more,
     )
@@ -180,11 +175,8 @@ def _in_order(rows: list[Row], times: list[str | None]) -> list[Row]:
     """By the time of creation; a row without one stays behind the row before it."""
     keys, last = [], -math.inf
     for text in times:
-        try:
-            moment = datetime.fromisoformat(text or "")
-            last = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-        except ValueError:
-            pass
+        found = moment(text or "")
+        last = last if found is None else found
         keys.append(last)
     return [rows[place] for place in sorted(range(len(rows)), key=keys.__getitem__)]
 

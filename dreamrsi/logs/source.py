@@ -12,6 +12,7 @@ import shutil
 import stat
 import zlib
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,31 +43,30 @@ class Source:
         place = self.path.absolute()
         return place.name if place.is_dir() else place.name.split(".")[0] or place.name
 
-    def file(self, *names: str) -> Path:
-        """Return the path itself if it is a file, else the first of these files in the folder.
+    def file(self, name: str) -> Path:
+        """Return the path itself if it is a file, else the file of this name in the folder.
 
         Raises
         ------
         UserError
-            The folder holds none of them.
+            The folder holds none.
         """
         if self.path.is_file():
             return self.path
-        for name in names:
-            if (self.path / name).is_file():
-                return self.path / name
-        raise UserError(f"{self.path}: holds no {' or '.join(names)}; give the folder or the file of the log")
+        if (self.path / name).is_file():
+            return self.path / name
+        raise UserError(f"{self.path}: holds no {name}; give the folder or the file of the log")
 
     def read(self, path: str | Path) -> bytes:
         """Return the whole of a file."""
-        with _readable(path), self._open(path) as file:
+        with readable(path), self._open(path) as file:
             data = file.read()
             self._note(path, file, hashlib.sha256(data).hexdigest())
             return data
 
     def lines(self, path: Path) -> Iterator[tuple[int, bytes]]:
         """Yield the lines that are not blank, with their numbers from 1; a ``.gz`` is unpacked on the way."""
-        with _readable(path), self._open(path) as file:
+        with readable(path), self._open(path) as file:
             self._note(path, file, hashlib.file_digest(file, "sha256").hexdigest())
             file.seek(0)
             with gzip.open(file) if path.suffix == ".gz" else file as unpacked:
@@ -76,7 +76,7 @@ class Source:
 
     def copy(self, path: Path, to: Path) -> None:
         """Copy a file, for readers that would write beside the original."""
-        with _readable(path), self._open(path) as file:
+        with readable(path), self._open(path) as file:
             self._note(path, file, hashlib.file_digest(file, "sha256").hexdigest())
             file.seek(0)
             with to.open("wb") as copied:
@@ -92,7 +92,7 @@ class Source:
         """
         lines = []
         for path, (hashed, before) in self._files.items():
-            with _readable(path):
+            with readable(path):
                 if _state(os.stat(path)) != before:
                     raise UserError(f"{path}: changed while it was read; wait until the run is over, or import a copy")
             lines.append(f"{hashed}  {path.removeprefix(self._root).lstrip(os.sep)}\n")
@@ -111,7 +111,7 @@ class Source:
         self._files[str(path)] = (hashed, _state(os.fstat(file.fileno())))
 
 
-class _readable:
+class readable:
     """Turn what can go wrong with a file of a log into one clear error."""
 
     def __init__(self, path: str | Path) -> None:
@@ -167,6 +167,21 @@ def number(value: Any) -> float | None:
     except OverflowError:
         return None
     return found if math.isfinite(found) else None
+
+
+def seconds(value: Any) -> float | None:
+    """Return a duration; None for what is no finite number, or negative."""
+    found = number(value)
+    return found if found is not None and found >= 0 else None
+
+
+def moment(text: str) -> float | None:
+    """Return a date and time in ISO format as seconds since 1970, UTC if it names no zone; None for anything else."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
 def strict(value: Any) -> Any:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import math
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from dreamrsi.errors import UserError
 from dreamrsi.logs.rows import Log, Row
-from dreamrsi.logs.source import Source, brief, decode
+from dreamrsi.logs.source import Source, brief, decode, moment
 from dreamrsi.record import Status
 
 if TYPE_CHECKING:
@@ -50,7 +48,7 @@ def load(source: Source, options: Options) -> Log:
             {name for name in unseen if name not in cells and name.split(".")[0] not in cells} if unseen else unseen
         )
         cell = _Cells(where, cells, columns)
-        key = _moment(cell, columns["order"]) if "order" in columns else 0.0
+        key = _moment(cell) if "order" in columns else 0.0
         branch = cell.required("branch") if "branch" in columns else None
         found.append((key, _row(cell, options, len(found) + 1), branch))
     if unseen:
@@ -183,14 +181,12 @@ def _status(cell: _Cells, options: Options, score: float | None) -> Status:
     raise cell.flaw("status", f"says {word!r}; say what that means, as --status {word}=ok|invalid|error|...")
 
 
-def _moment(cell: _Cells, column: str) -> float:
+def _moment(cell: _Cells) -> float:
     """A number, or a date and time in ISO format, to sort by."""
     value = cell["order"]
-    if isinstance(value, str):
-        with contextlib.suppress(ValueError):
-            moment = datetime.fromisoformat(value)
-            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    found = cell.number("order")
+    found = moment(value) if isinstance(value, str) else None
+    if found is None:
+        found = cell.number("order")
     if found is None or not math.isfinite(found):
         raise cell.flaw("order", "is empty" if found is None else f"is {found}")
     return found
@@ -225,19 +221,18 @@ def read_csv(source: Source, path: Path, delimiter: str, quoted: bool = True) ->
             quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
             strict=True,
         )
-        names = next(reader, [])
-        if len(set(names)) < len(names):
-            raise UserError(f"{path}, line 1: the header line names a column twice")
-        for cells in reader:
-            where = f"{path}, line {reader.line_num}"
-            if len(cells) != len(names):
-                if cells:
-                    raise UserError(
-                        f"{where}: has {len(cells)} cells, the header line {len(names)}; was the file cut off?"
-                    )
-                continue
-            yield where, dict(zip(names, cells, strict=True))
+        lines = [(reader.line_num, cells) for cells in reader]
     except csv.Error as error:
         raise UserError(f"{path}, line {reader.line_num}: {error}; was the file cut off?") from error
     finally:
-        csv.field_size_limit(limit)
+        csv.field_size_limit(limit)  # the limit is the whole process's: it goes back before anything is yielded
+    names = lines[0][1] if lines else []
+    if len(set(names)) < len(names):
+        raise UserError(f"{path}, line 1: the header line names a column twice")
+    for number, cells in lines[1:]:
+        if not cells:
+            continue
+        where = f"{path}, line {number}"
+        if len(cells) != len(names):
+            raise UserError(f"{where}: has {len(cells)} cells, the header line {len(names)}; was the file cut off?")
+        yield where, dict(zip(names, cells, strict=True))
