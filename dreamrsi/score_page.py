@@ -57,11 +57,12 @@ th:first-child, td:first-child { text-align: left }
 
 
 class Picture(NamedTuple):
-    """A figure of the page: the name of its files, what it is, and what is drawn."""
+    """A figure of the page: the name of its files, what it is, what is drawn, and the place of its tree if of one."""
 
     name: str
     caption: str
     figure: Figure
+    place: int | None = None
 
 
 def write(scored: Scored, out: Path) -> Path:
@@ -95,9 +96,9 @@ def pictures(scored: Scored) -> Iterator[Picture]:
     for place, (tree, name) in enumerate(list(zip(scored.trees, names, strict=True))[:PICTURED]):
         number = _number(scored, place)
         episodes = {row.name: row.episodes[0][place] for row in scored.single}
-        yield Picture(f"anytime{number}", f"{name}: the best so far.", plots_score.anytime(tree, episodes, name))
+        yield Picture(f"anytime{number}", f"{name}: the best so far.", plots_score.anytime(tree, episodes, name), place)
         if len(tree) <= LARGE:
-            yield Picture(f"tree{number}", f"{name}: the recorded run.", plots.run(tree))
+            yield Picture(f"tree{number}", f"{name}: the recorded run.", plots.run(tree), place)
 
 
 def _number(scored: Scored, place: int) -> str:
@@ -110,10 +111,7 @@ def _number(scored: Scored, place: int) -> str:
 
 def tradeoff(scored: Scored) -> Figure:
     """Mean quality against mean attempts; the share of the way to the best where the trees are not of one scale."""
-    mixed = (
-        scored.normalise is not None
-        or len({tree.header.task for tree in scored.trees if not tree.header.synthetic}) > 1
-    )
+    mixed = scored.normalise is not None or scored.several_tasks
     column, ylabel = ("attainment", "share of the way to the best") if mixed else ("quality", "best score revealed")
     mean = " (mean)" if len(scored.trees) > 1 else ""
     values = zip(scored.rows, scored.table.attempts, scored.table[column], strict=True)
@@ -158,7 +156,13 @@ def _tables(scored: Scored) -> dict[str, tuple[pd.DataFrame, str]]:
 
 def _page(scored: Scored, written: Mapping[str, tuple[pd.DataFrame, str]], images: list[tuple[Picture, bytes]]) -> str:
     """One html file that needs no other."""
-    shown = {picture.name: _image(picture, png) for picture, png in images}
+    shown: dict[str, str] = {}
+    of_tree: dict[int, list[str]] = {}
+    for picture, png in images:
+        if picture.place is None:
+            shown[picture.name] = _image(picture, png)
+        else:
+            of_tree.setdefault(picture.place, []).append(_image(picture, png))
     names = score_text.short_names(scored.trees)
     misses, _ = written["misses"]
     means = score_text.shown(scored.table, several=len(scored.widths) > 1)
@@ -168,10 +172,10 @@ def _page(scored: Scored, written: Mapping[str, tuple[pd.DataFrame, str]], image
         *(f'<p class="warning">{escape(line)}</p>' for line in score_text.warnings_of(scored)),
         _table("scores", means),
         _paragraph([score_text.record_line(scored)]),
-        shown.pop("tradeoff"),
+        shown["tradeoff"],
         "<h2>For which betas</h2>",
         _list(score_text.map_lines(scored)),
-        shown.pop("beta_map"),
+        shown["beta_map"],
         _paragraph([score_text.map_rule(scored)]),
         "<h2>Winners that were missed</h2>",
         _table("misses", tables.cells(misses, score_text.decimals(misses))) if len(scored.misses) else "<p>None.</p>",
@@ -179,8 +183,7 @@ def _page(scored: Scored, written: Mapping[str, tuple[pd.DataFrame, str]], image
         _paragraph(_left_out(scored)),
     ]
     for place, (title, table) in enumerate(score_text.blocks(scored)):
-        mine = [image for name, image in shown.items() if name.endswith(_number(scored, place))]
-        parts += [f"<h3>{escape(title)}</h3>", _table(f"tree{place}", table), *(mine if place < PICTURED else [])]
+        parts += [f"<h3>{escape(title)}</h3>", _table(f"tree{place}", table), *of_tree.get(place, [])]
     parts += ["<h2>Before you trust a score</h2>", _list(score_text.notes(scored))]
     head = (
         '<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><title>dreamrsi score</title>'

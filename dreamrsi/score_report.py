@@ -90,6 +90,11 @@ class Scored:
             for row in self.rows
         }
 
+    @property
+    def several_tasks(self) -> bool:
+        """Whether the trees are of different tasks; made-up trees, which have one scale, do not count."""
+        return len({tree.header.task for tree in self.trees if not tree.header.synthetic}) > 1
+
     def used(self, row: Row, tree: Tree) -> int | None:
         """W of a row on a tree; None where a record does not name the width that it was made with."""
         if row.policy == RECORDED:

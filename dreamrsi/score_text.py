@@ -161,7 +161,7 @@ def notes(scored: Scored) -> list[str]:
         )
     if scored.beta1 == scored.beta2 == 0:
         found.append("beta1 and beta2 are 0, so V is the quality alone.")
-    if len({tree.header.task for tree in trees if not tree.header.synthetic}) > 1 and not scored.normalise:
+    if scored.several_tasks and not scored.normalise:
         found.append("The trees are of different tasks, and raw scores were averaged; see --normalise range.")
     return found
 

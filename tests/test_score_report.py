@@ -257,6 +257,17 @@ def test_pictures_of_several_trees_have_the_names_of_the_trees():
     assert score_page._number(score_trees(trees[:1], ["early_stop"], random_seeds=0), 0) == ""
 
 
+def test_pictures_stand_below_the_title_of_their_tree():
+    trees = [tree_of([[1.0, 2.0]]) for _ in range(2)]
+    trees[0].name, trees[1].name = "runs/日.jsonl", "runs/01.jsonl"  # in files _01 and _02_01
+    scored = score_trees(trees, ["early_stop"], random_seeds=0)
+    of_trees = [(score_page.Picture(f"anytime{place}", f"of {place}", Figure(), place), b"") for place in range(2)]
+    page = score_page._page(scored, score_page._tables(scored), _no_images() + of_trees)
+    first, second = page.split("<h3>")[1:]
+    assert first.startswith("日:") and "of 0" in first and "of 1" not in first
+    assert second.startswith("01:") and "of 1" in second and "of 0" not in second
+
+
 def test_markers_of_equal_rows_stand_around_their_values_and_inside_the_axes():
     rows = {RECORDED: (88, 9.0), "early_stop": (44, 9.0), "greedy_best": (88, 9.0), "adaptive": (88, 9.0)}
     figure = plots_score.tradeoff(rows | {"portfolio": (5, -math.inf)}, "quality")
